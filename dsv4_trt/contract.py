@@ -1,0 +1,135 @@
+"""What the rooms agree on through files: names, format versions, and an engine's step inputs.
+
+The builder writes these, the runtime reads them; neither imports the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from dsv4_trt.dtypes import DType
+from dsv4_trt.errors import BundleMismatch, ConfigError
+from dsv4_trt.graph import Dim
+from dsv4_trt.kv_layout import KvLayout
+from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
+
+CHECKPOINT_FORMAT = 1
+BUNDLE_FORMAT = 1
+GRAPH_FORMAT = 1
+
+CONFIG_FILE = "config.json"
+MANIFEST_FILE = "manifest.json"
+GRAPH_FILE = "graph.json"
+WEIGHTS_DIR = "weights"
+GENERATION_CONFIG_FILE = "generation_config.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
+
+ENGINES = ("native",)
+
+
+def rank_file(rank: int) -> str:
+    """Name of one rank's weights inside a checkpoint or a bundle's weights folder."""
+    return f"rank{rank}.safetensors"
+
+
+def check_format(what: str, found: object, expected: int) -> None:
+    """Refuse a file of another format version by name."""
+    if found != expected:
+        raise BundleMismatch(
+            f"{what} has format version {found!r}; this version of dsv4-trt reads version "
+            f"{expected}; convert and build again with the dsv4-trt that will run it"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSpec:
+    """What the user asked the builder for; recorded in the bundle."""
+
+    engine: str = "native"
+    max_batch_size: int = 64
+    max_num_tokens: int = 8192
+    max_seq_len: int = 131072
+    kv_cache_dtype: str = "fp8"
+    indexer_cache_dtype: str = "fp4"
+    mtp: bool = True
+
+    def check(self) -> None:
+        """Raise `ConfigError` on an illegal value."""
+        choices = {
+            "engine": ENGINES,
+            "kv_cache_dtype": KV_FORMATS[:2],
+            "indexer_cache_dtype": INDEXER_FORMATS[:3],
+        }
+        for name, legal in choices.items():
+            if getattr(self, name) not in legal:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; expected one of {', '.join(legal)}"
+                )
+        for name in ("max_batch_size", "max_num_tokens", "max_seq_len"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.max_num_tokens < self.max_batch_size:
+            raise ConfigError(
+                f"max_num_tokens {self.max_num_tokens} is below max_batch_size "
+                f"{self.max_batch_size}; a decode step needs one token per sequence"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> BuildSpec:
+        """Read what `to_json` wrote; unknown keys raise `ConfigError`."""
+        unknown = sorted(set(data) - {f.name for f in fields(BuildSpec)})
+        if unknown:
+            raise ConfigError(f"build_config has unknown keys {unknown}")
+        return BuildSpec(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """One tensor an engine is fed every step."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+def step_inputs(layout: KvLayout) -> list[StepInput]:
+    """Inputs of a step besides weights and pools. A step is ragged and token-major.
+
+    Decode sequences (one query token each) come first, then prefill chunks; all rows may be padded.
+
+    token_ids       [num_tokens]      padding 0
+    positions       [num_tokens]      absolute, 0-based; padding 0
+    seq_ids         [num_tokens]      row of the sequence in this step; padding -1
+    query_start     [num_seqs_plus_1] first token row of each sequence; the last entry is the total
+    seq_lens        [num_seqs]        tokens of each sequence once the step is done; padding 0
+    logits_rows     [num_logits]      token rows whose logits are wanted
+    decode_carrier  [num_decodes]     only its length is read: how many sequences decode
+    block_table.C   [layers of C, num_seqs, pages]  page ids, padding -1; `kv_layout` says which page
+                    each column is (window classes: the half before the step, then the half after)
+    slot_mapping.C  [num_tokens]      where the entry that a token completes goes, relative to its
+                    sequence: `column * entries_per_page + entry`, the column counted in the full
+                    table, or in the after-half of a window class; -1 = writes nothing. The same for
+                    every layer: a layer's page id comes from its row of the block table.
+    """
+    inputs = [
+        StepInput("token_ids", DType.I32, ("num_tokens",)),
+        StepInput("positions", DType.I32, ("num_tokens",)),
+        StepInput("seq_ids", DType.I32, ("num_tokens",)),
+        StepInput("query_start", DType.I32, ("num_seqs_plus_1",)),
+        StepInput("seq_lens", DType.I32, ("num_seqs",)),
+        StepInput("logits_rows", DType.I32, ("num_logits",)),
+        StepInput("decode_carrier", DType.I8, ("num_decodes",)),
+    ]
+    for cls, kv in layout.classes.items():
+        width: Dim = f"pages.{cls}" if kv.window is None else 2 * kv.window_pages
+        inputs.append(
+            StepInput(f"block_table.{cls}", DType.I32, (len(kv.layers), "num_seqs", width))
+        )
+        inputs.append(StepInput(f"slot_mapping.{cls}", DType.I32, ("num_tokens",)))
+    return inputs

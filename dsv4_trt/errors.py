@@ -1,0 +1,65 @@
+"""Every error this project raises on purpose.
+
+    Dsv4Error
+    ├── ConfigError        a config file or option has a missing, unknown or illegal value
+    ├── CheckpointError    a Hugging Face or rank checkpoint is not what it should be
+    ├── BuildError         a graph or bundle can not be built as asked
+    ├── BundleMismatch     a bundle and what it is used with do not belong together
+    ├── PluginError        an op is called with tensors or attributes its table entry refuses
+    ├── CapacityError      a limit (pages, tokens, disk) would be passed
+    ├── RequestError       a request asks for something illegal
+    ├── EngineFault        the engine produced something it never should (NaN logits)
+    └── MissingDependency  an optional package is needed; names the extra that brings it
+
+Messages say what was found, what was expected and what to do. Callers classify by type, never by text.
+"""
+
+from __future__ import annotations
+
+
+class Dsv4Error(Exception):
+    """Base of all our errors; the command line prints it as one line and exits with 1."""
+
+
+class ConfigError(Dsv4Error):
+    """A config file or an option has a missing, unknown or illegal value."""
+
+
+class CheckpointError(Dsv4Error):
+    """A checkpoint, ours or Hugging Face's, is not what it should be."""
+
+
+class BuildError(Dsv4Error):
+    """A graph or a bundle can not be built as asked."""
+
+
+class BundleMismatch(Dsv4Error):
+    """A bundle and the weights or the runtime it is used with do not belong together."""
+
+
+class PluginError(Dsv4Error):
+    """An op is called with tensors or attributes that its table entry refuses."""
+
+
+class CapacityError(Dsv4Error):
+    """A limit (pages, tokens, sequence length, disk) would be passed."""
+
+
+class RequestError(Dsv4Error):
+    """A request asks for something illegal."""
+
+
+class EngineFault(Dsv4Error):
+    """The engine produced something it never should, such as a row of NaN logits."""
+
+
+class MissingDependency(Dsv4Error):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package '{package}', which is not installed; "
+            f"install it with: pip install 'dsv4-trt[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra

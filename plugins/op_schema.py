@@ -1,0 +1,206 @@
+"""What an op's table entry says, and how shapes and dtypes follow from it.
+
+Shapes are tuples of dimension expressions: an integer, a name that binds on first sight and must match
+after that, or a product or quotient of bound names ("2*width", "K/128"). A leading "..." stands for any
+leading dimensions. Attributes of type int are bound before the first input, so that expressions may use
+them. Run-time sizes of a graph are strings and bind to names like any other dimension.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dsv4_trt.dtypes import DType
+from dsv4_trt.errors import PluginError
+from dsv4_trt.graph import Attr, Dim
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttrSpec:
+    """A static attribute: its type and, for strings, the legal choices."""
+
+    type: type
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output.
+
+    dtype: an element type; "$name" binds a type variable; "@attr" reads the type from an attribute;
+    a mapping picks it by the value of the attribute `by`.
+    """
+
+    name: str
+    dtype: DType | str | Mapping[str, DType]
+    shape: tuple[Dim, ...]
+    by: str | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One op: what a fused kernel or a short fixed sequence of launches does."""
+
+    name: str
+    doc: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    attrs: Mapping[str, AttrSpec] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)  # output -> the input it overwrites
+    collective: bool = False  # runs over all ranks at once
+
+    def infer(
+        self, inputs: Mapping[str, tuple[DType, Shape]], attrs: Mapping[str, Attr]
+    ) -> dict[str, tuple[DType, Shape]]:
+        """Check a call and return dtype and shape of each output; `PluginError` says what is off."""
+        self._check_attrs(attrs)
+        known = {spec.name for spec in self.inputs}
+        if extra := sorted(set(inputs) - known):
+            raise PluginError(f"op '{self.name}' has no input {extra}; it takes {sorted(known)}")
+        dims: dict[str, Any] = {k: v for k, v in attrs.items() if type(v) is int}
+        types: dict[str, DType] = {}
+        for spec in self.inputs:
+            if spec.name not in inputs:
+                if not spec.optional:
+                    raise PluginError(f"op '{self.name}' misses its input '{spec.name}'")
+                continue
+            dtype, shape = inputs[spec.name]
+            self._match_dtype(spec, dtype, types, attrs)
+            self._match_shape(spec, shape, dims)
+        return {
+            spec.name: (
+                self._resolve_dtype(spec, types, attrs),
+                tuple(self._expand(spec, dims)),
+            )
+            for spec in self.outputs
+        }
+
+    def _check_attrs(self, attrs: Mapping[str, Attr]) -> None:
+        if set(attrs) != set(self.attrs):
+            raise PluginError(
+                f"op '{self.name}' got attributes {sorted(attrs)}; expected {sorted(self.attrs)}"
+            )
+        for name, spec in self.attrs.items():
+            value = attrs[name]
+            if type(value) is not spec.type:
+                raise PluginError(
+                    f"attribute '{name}' of op '{self.name}' is {value!r}; "
+                    f"expected {spec.type.__name__}"
+                )
+            if spec.choices and value not in spec.choices:
+                raise PluginError(
+                    f"attribute '{name}' of op '{self.name}' is {value!r}; "
+                    f"expected one of {', '.join(spec.choices)}"
+                )
+
+    def _resolve_dtype(
+        self, spec: TensorSpec, types: Mapping[str, DType], attrs: Mapping[str, Attr]
+    ) -> DType:
+        if isinstance(spec.dtype, DType):
+            return spec.dtype
+        if isinstance(spec.dtype, Mapping):
+            assert spec.by is not None
+            return spec.dtype[str(attrs[spec.by])]
+        if spec.dtype.startswith("@"):
+            return DType(attrs[spec.dtype[1:]])
+        return types[spec.dtype]
+
+    def _match_dtype(
+        self,
+        spec: TensorSpec,
+        found: DType,
+        types: dict[str, DType],
+        attrs: Mapping[str, Attr],
+    ) -> None:
+        if isinstance(spec.dtype, str) and spec.dtype.startswith("$"):
+            expected = types.setdefault(spec.dtype, found)
+        else:
+            expected = self._resolve_dtype(spec, types, attrs)
+        if found is not expected:
+            raise PluginError(
+                f"input '{spec.name}' of op '{self.name}' is {found}; expected {expected}"
+            )
+
+    def _match_shape(self, spec: TensorSpec, found: Shape, dims: dict[str, Any]) -> None:
+        pattern = spec.shape
+        actual = found
+        if pattern and pattern[0] == "...":
+            keep = len(pattern) - 1
+            dims.setdefault("...", found[: len(found) - keep])
+            pattern, actual = pattern[1:], found[len(found) - keep :]
+        if len(pattern) != len(actual):
+            raise PluginError(
+                f"input '{spec.name}' of op '{self.name}' has shape {list(found)}; "
+                f"expected {len(spec.shape)} dimensions {list(spec.shape)}"
+            )
+        for want, got in zip(pattern, actual, strict=True):
+            if isinstance(want, str) and want.isidentifier():
+                expected = dims.setdefault(want, got)
+            else:
+                expected = _evaluate(want, dims)
+            if expected != got:
+                raise PluginError(
+                    f"input '{spec.name}' of op '{self.name}' has shape {list(found)}; dimension "
+                    f"'{want}' is {got}, expected {expected}"
+                )
+
+    def _expand(self, spec: TensorSpec, dims: dict[str, Any]) -> list[Dim]:
+        out: list[Dim] = []
+        for want in spec.shape:
+            if want == "...":
+                out.extend(dims["..."])
+            else:
+                out.append(_evaluate(want, dims))
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as plain data; the kernel library exports the same and loading compares them."""
+        return {
+            "name": self.name,
+            "inputs": [_tensor_json(t) for t in self.inputs],
+            "outputs": [_tensor_json(t) for t in self.outputs],
+            "attrs": {
+                name: {"type": a.type.__name__, "choices": list(a.choices)}
+                for name, a in self.attrs.items()
+            },
+            "aliases": dict(self.aliases),
+            "collective": self.collective,
+        }
+
+
+def _tensor_json(spec: TensorSpec) -> dict[str, Any]:
+    dtype = spec.dtype
+    return {
+        "name": spec.name,
+        "dtype": {k: str(v) for k, v in dtype.items()}
+        if isinstance(dtype, Mapping)
+        else str(dtype),
+        "by": spec.by,
+        "shape": list(spec.shape),
+        "optional": spec.optional,
+    }
+
+
+_TERM = re.compile(r"[*/]|[A-Za-z_]\w*|\d+")
+
+
+def _evaluate(expression: Dim, dims: Mapping[str, Any]) -> Dim:
+    if isinstance(expression, int):
+        return expression
+    tokens = _TERM.findall(expression)
+    value: Any = _atom(tokens[0], dims)
+    for operator, term in zip(tokens[1::2], tokens[2::2], strict=True):
+        operand = _atom(term, dims)
+        value = value * operand if operator == "*" else value // operand
+    result: Dim = value
+    return result
+
+
+def _atom(token: str, dims: Mapping[str, Any]) -> Any:
+    return int(token) if token.isdigit() else dims[token]

@@ -1,0 +1,44 @@
+"""One step's work as plain arrays: what the executor hands to an engine, and what it gets back.
+
+Field meanings are those of `contract.step_inputs`. Arrays are numpy; this module knows no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from dsv4_trt.kv_layout import CacheClass
+
+if TYPE_CHECKING:
+    import torch
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class StepBatch:
+    """A ragged, token-major step: decode sequences first, then prefill chunks."""
+
+    token_ids: IntArray  # [num_tokens]
+    positions: IntArray  # [num_tokens]
+    seq_ids: IntArray  # [num_tokens]
+    query_start: IntArray  # [num_seqs + 1]
+    seq_lens: IntArray  # [num_seqs]
+    logits_rows: IntArray  # [num_logits]
+    num_decodes: int
+    block_tables: dict[CacheClass, IntArray] = field(
+        default_factory=dict
+    )  # [layers, num_seqs, pages]
+    slot_mappings: dict[CacheClass, IntArray] = field(default_factory=dict)  # [num_tokens]
+
+
+@dataclass(slots=True, kw_only=True)
+class StepOutput:
+    """What a step gives back."""
+
+    logits: torch.Tensor  # [num_logits, vocab_size] fp32
+    streams: torch.Tensor | None  # [num_tokens, hc_mult, hidden], when asked for

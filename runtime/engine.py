@@ -1,0 +1,30 @@
+"""The interface every engine has; nothing above it knows which one runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dsv4_trt.contract import BuildSpec
+from dsv4_trt.kv_layout import KvLayout, KvPlan
+from dsv4_trt.model_spec import ModelSpec
+from dsv4_trt.runtime.batch import StepBatch, StepOutput
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Engine(Protocol):
+    """Weights, KV slabs and a network that turns one step's batch into logits."""
+
+    spec: ModelSpec
+    build: BuildSpec
+    layout: KvLayout
+    plan: KvPlan
+
+    def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
+        """Run the trunk; KV pages named by the batch are updated in place."""
+        ...
+
+    def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
+        """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
+        ...
