@@ -29,9 +29,6 @@ class DType(StrEnum):
         """Bytes of one element."""
         return _ITEMSIZE[self]
 
-    def __str__(self) -> str:
-        return self.value
-
 
 _ITEMSIZE = {
     DType.F32: 4,

@@ -27,9 +27,6 @@ class ValueKind(StrEnum):
     KV = "kv"  # a pool's slab; later versions of it are aliases
     ACTIVATION = "activation"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:

@@ -49,9 +49,6 @@ class CacheClass(StrEnum):
     HCA_STATE = "hca_state"
     MTP_SWA = "mtp_swa"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 class Bucket(StrEnum):
     """One of the three page sizes."""
@@ -59,9 +56,6 @@ class Bucket(StrEnum):
     LARGE = "large"
     MIDDLE = "middle"
     SMALL = "small"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ class Op:
             assert spec.by is not None
             return spec.dtype[str(attrs[spec.by])]
         if spec.dtype.startswith("@"):
-            return DType(attrs[spec.dtype[1:]])
+            return DType(str(attrs[spec.dtype[1:]]))
         return types[spec.dtype]
 
     def _match_dtype(
