@@ -8,8 +8,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def byte_progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar over `total` bytes; yields a function that advances it. Silent when not a terminal."""
+def progress(
+    description: str, total: int, *, unit: str = "bytes"
+) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr over `total` units; yields a function that advances it.
+
+    Nothing is shown when stderr is not a terminal.
+    """
     if not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -17,19 +22,25 @@ def byte_progress(description: str, total: int) -> Iterator[Callable[[int], None
     from rich.progress import (
         BarColumn,
         DownloadColumn,
+        MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    amount: tuple[ProgressColumn, ...] = (MofNCompleteColumn(), TextColumn(unit))
+    if unit == "bytes":
+        amount = (DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), *amount, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def byte_progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar over `total` bytes."""
+    with progress(description, total) as advance:
+        yield advance

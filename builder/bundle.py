@@ -1,0 +1,159 @@
+"""Writes an engine bundle: graphs, config, manifest, tokenizer files and links to the weights.
+
+The bundle appears whole or not at all: it is written beside its final place and renamed. Weights are
+hard links where the file system allows, else the manifest records where they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from dsv4_trt import __version__
+from dsv4_trt.builder.model.networks import mtp, trunk
+from dsv4_trt.builder.network import Network
+from dsv4_trt.contract import (
+    BUNDLE_FORMAT,
+    CONFIG_FILE,
+    ENCODER_REVISION,
+    GENERATION_CONFIG_FILE,
+    GRAPH_FILE,
+    GRAPH_FORMAT,
+    MANIFEST_FILE,
+    TOKENIZER_FILES,
+    WEIGHTS_DIR,
+    BuildSpec,
+)
+from dsv4_trt.errors import BuildError
+from dsv4_trt.graph import Graph
+from dsv4_trt.identity import weights_identity
+from dsv4_trt.kv_layout import solve
+from dsv4_trt.precision import Precision
+from dsv4_trt.rank_checkpoint import RankCheckpoint
+
+
+def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
+    """Build the engine bundle `output_dir` for a rank checkpoint.
+
+    Raises `ConfigError` for illegal build options and `BuildError` if the output exists or does not
+    suit the checkpoint.
+    """
+    _check(checkpoint, output_dir, build)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    partial = output_dir.with_name(f".{output_dir.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        _write_json(partial / GRAPH_FILE, _graph_json(checkpoint, build))
+        _write_json(partial / CONFIG_FILE, _config_json(checkpoint, build))
+        for name in (*TOKENIZER_FILES, GENERATION_CONFIG_FILE):
+            if (checkpoint.path / name).exists():
+                shutil.copyfile(checkpoint.path / name, partial / name)
+        digests = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
+        ranks = _link_weights(checkpoint, partial / WEIGHTS_DIR)
+        _write_json(partial / MANIFEST_FILE, _manifest_json(digests, ranks))
+        if output_dir.exists():
+            output_dir.rmdir()
+        partial.rename(output_dir)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def graphs(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, dict[str, Any]]:
+    """Precision and graphs by precision name: `{"serving": {"precision", "trunk", "mtp"}, ...}`."""
+    found: dict[str, dict[str, Any]] = {}
+    official = Precision.official(kv=build.kv_cache_dtype, indexer=build.indexer_cache_dtype)
+    for precision in (official, Precision.exact()):
+        networks: dict[str, Graph] = {
+            "trunk": trunk(_network("trunk", checkpoint, build, precision))
+        }
+        if build.mtp:
+            networks["mtp"] = mtp(_network("mtp", checkpoint, build, precision))
+        found[precision.name] = {"precision": precision, **networks}
+    return found
+
+
+def _network(
+    name: str, checkpoint: RankCheckpoint, build: BuildSpec, precision: Precision
+) -> Network:
+    layout = solve(checkpoint.spec, precision.kv, precision.indexer, mtp=build.mtp)
+    return Network(name, checkpoint.spec, checkpoint.mapping, precision, layout)
+
+
+def _check(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
+    build.check()
+    if build.mtp and not checkpoint.mtp:
+        raise BuildError(
+            f"{checkpoint.path} holds no MTP block; build with --no-mtp, or convert with --mtp keep"
+        )
+    if build.max_seq_len > checkpoint.spec.max_position_embeddings:
+        raise BuildError(
+            f"max_seq_len {build.max_seq_len} is above the model's max_position_embeddings "
+            f"{checkpoint.spec.max_position_embeddings}"
+        )
+    if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
+        raise BuildError(f"output_dir {output_dir} already exists; remove it or name another")
+
+
+def _graph_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:
+    found = graphs(checkpoint, build)
+    return {
+        "format_version": GRAPH_FORMAT,
+        "graphs": {
+            name: {part: value.to_json() for part, value in parts.items()}
+            for name, parts in found.items()
+        },
+    }
+
+
+def _config_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "format_version": BUNDLE_FORMAT,
+        "pretrained_config": checkpoint.config,
+        "build_config": build.to_json(),
+    }
+
+
+def _manifest_json(digests: dict[str, str], ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "format_version": BUNDLE_FORMAT,
+        "encoder_revision": ENCODER_REVISION,
+        "files": digests,
+        "ranks": ranks,
+    }
+
+
+def _link_weights(checkpoint: RankCheckpoint, folder: Path) -> list[dict[str, Any]]:
+    folder.mkdir()
+    ranks = []
+    for file in checkpoint.rank_files:
+        try:
+            os.link(file, folder / file.name)
+            linked = True
+        except OSError:  # another file system, or one without hard links
+            linked = False
+        ranks.append(
+            {
+                "file": file.name,
+                "bytes": file.stat().st_size,
+                "identity": weights_identity(file),
+                "linked": linked,
+                "path": str(file.resolve()),
+            }
+        )
+    return ranks
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    indent = None if path.name == GRAPH_FILE else 2
+    path.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,1 @@
+"""DeepSeek-V4 as a graph: one file per part of the model."""

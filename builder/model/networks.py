@@ -1,0 +1,70 @@
+"""The two networks of a model: the trunk, and the MTP block that drafts from the trunk's streams."""
+
+from __future__ import annotations
+
+from dsv4_trt.builder.model.attention import AttentionLayer
+from dsv4_trt.builder.model.blocks import blocks, head, trunk_layers
+from dsv4_trt.builder.model.linear import all_reduce, fp8_linear
+from dsv4_trt.builder.network import Network
+from dsv4_trt.graph import Graph
+from dsv4_trt.kv_layout import CacheClass
+from dsv4_trt.model_spec import LayerKind
+
+
+def trunk(net: Network) -> Graph:
+    """Token ids to logits; outputs `[logits, streams]`, the streams as they are before the head."""
+    streams = net.op("expand_streams", "streams", {"x": _embed(net)}, hc_mult=net.spec.hc_mult)[
+        "streams"
+    ]
+    streams = blocks(net, streams, trunk_layers(net))
+    return _finish(net, head(net, "", streams), streams)
+
+
+def mtp(net: Network) -> Graph:
+    """Trunk streams and the ids shifted by one to logits two tokens ahead.
+
+    Outputs `[logits, streams]`: the block's own streams can be fed back for a further draft token.
+    """
+    spec = net.spec
+    shape = ("num_tokens", spec.hc_mult, spec.hidden_size)
+    streams = net.extra_input("streams", net.precision.dtype, shape)
+    embedding = _rms_norm(net, "mtp.0.enorm", _embed(net))
+    normed = _rms_norm(net, "mtp.0.hnorm", streams)
+    mixed = net.op(
+        "add_streams",
+        "mtp.0.mix",
+        {
+            "x": fp8_linear(net, embedding, "mtp.0.e_proj"),
+            "streams": fp8_linear(net, normed, "mtp.0.h_proj"),
+        },
+    )["streams"]
+    layer = AttentionLayer(
+        prefix="mtp.0",
+        index=spec.num_hidden_layers,
+        kind=LayerKind.SWA,
+        window_class=CacheClass.MTP_SWA,
+    )
+    streams = blocks(net, mixed, [layer])
+    return _finish(net, head(net, "mtp.0.", streams), streams)
+
+
+def _embed(net: Network) -> str:
+    inputs = {
+        "token_ids": net.input("token_ids"),
+        "weight": net.weight("embed.weight"),
+        "row_offset": net.weight("embed.row_offset"),
+    }
+    out = net.op("embed", "embed", inputs, out_dtype=str(net.precision.dtype))["out"]
+    return out if net.mapping.tp_size == 1 else all_reduce(net, out, net.precision.dtype)
+
+
+def _rms_norm(net: Network, prefix: str, x: str) -> str:
+    weight = net.weight(f"{prefix}.weight")
+    return net.op("rms_norm", prefix, {"x": x, "weight": weight}, eps=net.spec.rms_norm_eps)["out"]
+
+
+def _finish(net: Network, logits: str, streams: str) -> Graph:
+    net.output(logits)
+    net.output(streams)
+    net.graph.check()
+    return net.graph

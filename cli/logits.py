@@ -1,0 +1,119 @@
+"""`dsv4-trt logits`: logits of given token ids into a safetensors file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dsv4_trt.cli.options import option
+from dsv4_trt.cli.progress import progress
+from dsv4_trt.errors import RequestError
+
+if TYPE_CHECKING:
+    import torch
+
+    from dsv4_trt.runtime.logits import LogitsPrompt
+
+
+@click.command()
+@option("--engine_dir", required=True, type=click.Path(path_type=Path), help="An engine bundle.")
+@option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON list of prompts.")
+@option("--output", required=True, type=click.Path(path_type=Path), help="A .safetensors file.")
+@option("--precision", type=click.Choice(["exact", "serving"]), default="serving", help="Recipe.")
+@option("--positions", type=click.Choice(["all", "last"]), default="all", help="Rows to keep.")
+@option("--decode", type=click.IntRange(min=0), default=0, help="Steps of one token each.")
+@option("--chunk", type=click.IntRange(min=0), default=0, help="Prefill tokens a step; 0 = most.")
+@click.option("--mtp", is_flag=True, help="Also the logits of the MTP block.")
+@option(
+    "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="Where to run."
+)
+@option("--checkpoint_dir", type=click.Path(path_type=Path), help="Where the weights are.")
+def command(
+    engine_dir: Path,
+    prompts: Path,
+    output: Path,
+    precision: str,
+    positions: str,
+    decode: int,
+    chunk: int,
+    mtp: bool,
+    device: str,
+    checkpoint_dir: Path | None,
+) -> None:
+    r"""Write the logits of prompts given as token ids.
+
+    PROMPTS is a JSON list of {"id": "a", "token_ids": [0, 17], "forced_ids": [5]}; forced_ids are
+    optional and are fed while decoding instead of the greedy tokens. The output holds fp32 tensors
+    ID, ID.decode, ID.mtp and ID.mtp_decode, each [positions, vocabulary].
+
+    \b
+    Example:
+      dsv4-trt logits --engine_dir ENGINE --prompts P.json --output OUT.safetensors --decode 4
+    """
+    from safetensors.torch import save_file
+
+    from dsv4_trt.runtime.bundle import open_bundle
+    from dsv4_trt.runtime.logits import LogitsOptions, prompt_logits
+    from dsv4_trt.runtime.open import open_engine
+
+    wanted = read_prompts(prompts)
+    options = LogitsOptions(all_positions=positions == "all", decode=decode, chunk=chunk, mtp=mtp)
+    bundle = open_bundle(engine_dir, precision=precision, checkpoint_dir=checkpoint_dir)
+    longest = max(len(prompt.token_ids) for prompt in wanted) + decode
+    engine = open_engine(bundle, [longest], device=device)
+    tensors: dict[str, torch.Tensor] = {}
+    tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)
+    with progress("prompts", tokens, unit="tokens") as advance:
+        for prompt in wanted:
+            tensors |= prompt_logits(engine, prompt, options)
+            advance(len(prompt.token_ids) + decode)
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, partial)
+        partial.rename(output)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    click.echo(f"wrote {len(tensors)} tensors to {output}")
+
+
+def read_prompts(path: Path) -> list[LogitsPrompt]:
+    """Read and check the prompts file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} can not be read as JSON: {error}") from None
+    if not isinstance(data, list) or not data:
+        raise RequestError(
+            f"{path} holds no prompts; expected a list of objects with id, token_ids"
+        )
+    found = [_prompt(path, item) for item in data]
+    names = [prompt.id for prompt in found]
+    if len(set(names)) != len(names):
+        raise RequestError(f"{path} uses an id twice; ids name tensors and must differ")
+    return found
+
+
+def _prompt(path: Path, item: object) -> LogitsPrompt:
+    from dsv4_trt.runtime.logits import LogitsPrompt
+
+    keys = {"id", "token_ids", "forced_ids"}
+    if not isinstance(item, dict) or not {"id", "token_ids"} <= set(item) or set(item) - keys:
+        raise RequestError(
+            f"{path} holds {json.dumps(item)[:80]}; expected the keys id, token_ids and, if wanted, "
+            "forced_ids"
+        )
+    for key in ("token_ids", "forced_ids"):
+        ids = item.get(key, [])
+        if not isinstance(ids, list) or any(type(token) is not int for token in ids):
+            raise RequestError(f"{key} of prompt '{item['id']}' is not a list of whole numbers")
+    if not isinstance(item["id"], str) or not item["id"]:
+        raise RequestError(f"{path} has the id {item['id']!r}; expected a non-empty string")
+    return LogitsPrompt(
+        id=item["id"],
+        token_ids=tuple(item["token_ids"]),
+        forced_ids=tuple(item.get("forced_ids", [])),
+    )

@@ -1,0 +1,136 @@
+"""Opens an engine bundle: checks format versions, file digests and that the weights are the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsv4_trt.contract import (
+    BUNDLE_FORMAT,
+    CONFIG_FILE,
+    GRAPH_FILE,
+    GRAPH_FORMAT,
+    MANIFEST_FILE,
+    WEIGHTS_DIR,
+    BuildSpec,
+    check_format,
+)
+from dsv4_trt.errors import BundleMismatch, ConfigError
+from dsv4_trt.graph import Graph
+from dsv4_trt.identity import weights_identity
+from dsv4_trt.kv_layout import KvLayout, solve
+from dsv4_trt.mapping import Mapping
+from dsv4_trt.model_spec import ModelSpec
+from dsv4_trt.precision import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """An engine bundle on disk, its graphs at one precision, and its checked weights."""
+
+    path: Path
+    spec: ModelSpec
+    mapping: Mapping
+    build: BuildSpec
+    precision: Precision
+    trunk: Graph
+    mtp: Graph | None
+    rank_files: tuple[Path, ...]
+    encoder_revision: str
+
+    @property
+    def layout(self) -> KvLayout:
+        """The KV layout that the graphs were built for."""
+        mtp = self.mtp is not None
+        return solve(self.spec, self.precision.kv, self.precision.indexer, mtp=mtp)
+
+
+def open_bundle(
+    path: Path, *, precision: str = "serving", checkpoint_dir: Path | None = None
+) -> Bundle:
+    """Open the bundle `path`; `checkpoint_dir` says where the weights are if they moved.
+
+    Raises `BundleMismatch` for another format version, a changed file or the wrong weights, and
+    `ConfigError` if `path` is no bundle or `precision` is not one of its graphs.
+    """
+    manifest = _read_json(path, MANIFEST_FILE)
+    check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
+    _check_files(path, manifest["files"])
+    config = _read_json(path, CONFIG_FILE)
+    graph_file = _read_json(path, GRAPH_FILE)
+    check_format(f"graph of {path}", graph_file.get("format_version"), GRAPH_FORMAT)
+    graphs = graph_file["graphs"]
+    if precision not in graphs:
+        raise ConfigError(f"precision '{precision}' is unknown; {path} has {', '.join(graphs)}")
+    parts = graphs[precision]
+    pretrained = config["pretrained_config"]
+    return Bundle(
+        path=path,
+        spec=ModelSpec.from_json(pretrained["model"]),
+        mapping=Mapping(
+            tp_size=pretrained["mapping"]["tp_size"],
+            moe_ep_size=pretrained["mapping"]["moe_ep_size"],
+        ),
+        build=BuildSpec.from_json(config["build_config"]),
+        precision=Precision.from_json(parts["precision"]),
+        trunk=Graph.from_json(parts["trunk"]),
+        mtp=Graph.from_json(parts["mtp"]) if "mtp" in parts else None,
+        rank_files=tuple(_weights(path, rank, checkpoint_dir) for rank in manifest["ranks"]),
+        encoder_revision=manifest["encoder_revision"],
+    )
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} holds no {name}; expected an engine bundle written by `dsv4-trt build`"
+        ) from None
+    except ValueError as error:
+        raise BundleMismatch(
+            f"{path / name} is not JSON ({error}); build the bundle again"
+        ) from None
+    return data
+
+
+def _check_files(path: Path, digests: dict[str, str]) -> None:
+    for name, expected in digests.items():
+        file = path / name
+        if not file.exists():
+            raise BundleMismatch(f"{file} is missing; build the bundle again")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+            raise BundleMismatch(
+                f"{file} was changed after the bundle was built; build the bundle again"
+            )
+
+
+def _weights(path: Path, rank: dict[str, Any], checkpoint_dir: Path | None) -> Path:
+    if checkpoint_dir is not None:
+        candidates = [checkpoint_dir / rank["file"]]
+    else:
+        candidates = [path / WEIGHTS_DIR / rank["file"], Path(rank["path"])]
+    file = next((candidate for candidate in candidates if candidate.exists()), None)
+    if file is None:
+        places = " or ".join(str(candidate) for candidate in candidates)
+        raise BundleMismatch(
+            f"the weights {rank['file']} of bundle {path} are not at {places}; say where the rank "
+            "checkpoint is with --checkpoint_dir"
+        )
+    size = file.stat().st_size
+    if size != rank["bytes"]:
+        raise BundleMismatch(
+            f"{file} has {size} bytes, the bundle {path} was built for {rank['bytes']}; use the "
+            "rank checkpoint it was built from, or build again"
+        )
+    identity = weights_identity(file)
+    if identity != rank["identity"]:
+        raise BundleMismatch(
+            f"{file} holds other weights than the bundle {path} was built from (identity "
+            f"{identity[:12]}, expected {rank['identity'][:12]}); use the rank checkpoint it was "
+            "built from, or build again"
+        )
+    return file

@@ -1,0 +1,177 @@
+"""Pages of every running sequence, step by step.
+
+A step is prepared, run and committed. Preparing allocates what the step writes and gives the block
+tables and slot mappings; committing lets go of the pages that left their windows. If the engine fails
+in between, `rollback` returns the cache to what it was.
+
+Invariants: free + held = total in each pool; a page belongs to one sequence, class and layer; between
+steps a sequence that holds n tokens holds exactly `layout.pages_per_sequence(n)` pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceABC
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsv4_trt.errors import CapacityError
+from dsv4_trt.kv_layout import Bucket, CacheClass, ClassLayout, KvPlan
+from dsv4_trt.runtime.batch import IntArray
+from dsv4_trt.runtime.kv.pool import PagePool
+
+
+@dataclass(slots=True)
+class Held:
+    """Pages of one sequence in one class: columns are consecutive logical pages from `first`."""
+
+    first: int
+    pages: IntArray  # [layers, columns]
+
+    @property
+    def end(self) -> int:
+        """Logical page after the last one held."""
+        return self.first + int(self.pages.shape[1])
+
+
+@dataclass(slots=True)
+class SequencePages:
+    """What one sequence holds."""
+
+    num_tokens: int = 0
+    held: dict[CacheClass, Held] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """One sequence's part of a step: it will hold `end` tokens."""
+
+    pages: SequencePages
+    end: int
+
+
+@dataclass(slots=True)
+class PreparedStep:
+    """Tables and mappings of one step, and what to do once it has run."""
+
+    advances: SequenceABC[Advance]
+    block_tables: dict[CacheClass, IntArray] = field(default_factory=dict)
+    slot_mappings: dict[CacheClass, IntArray] = field(default_factory=dict)
+    taken: list[tuple[Bucket, IntArray]] = field(default_factory=list)
+    after: list[dict[CacheClass, Held]] = field(default_factory=list)
+
+
+class KvCache:
+    """Pages of all sequences over the three pools of a plan."""
+
+    def __init__(self, plan: KvPlan, classes: SequenceABC[CacheClass] | None = None) -> None:
+        self.layout = plan.layout
+        self.classes = [
+            kv for c, kv in plan.layout.classes.items() if classes is None or c in classes
+        ]
+        self.pools = {bucket: PagePool(bucket, n) for bucket, n in plan.num_pages.items()}
+
+    def open(self) -> SequencePages:
+        """A sequence without tokens; nothing of an earlier one can be seen through it."""
+        empty = {
+            kv.cache_class: Held(0, np.empty((len(kv.layers), 0), np.int32)) for kv in self.classes
+        }
+        return SequencePages(held=empty)
+
+    def close(self, pages: SequencePages) -> None:
+        """Return everything a sequence holds."""
+        for kv in self.classes:
+            self.pools[kv.bucket].give(pages.held[kv.cache_class].pages)
+        pages.held.clear()
+        pages.num_tokens = 0
+
+    def prepare(self, advances: SequenceABC[Advance]) -> PreparedStep:
+        """Allocate for a step, all or nothing; raises `CapacityError` before taking any page."""
+        self._check_room(advances)
+        step = PreparedStep(advances=advances, after=[{} for _ in advances])
+        for kv in self.classes:
+            for index, advance in enumerate(advances):
+                step.after[index][kv.cache_class] = self._extend(kv, advance, step)
+            step.block_tables[kv.cache_class] = _block_table(kv, step)
+            step.slot_mappings[kv.cache_class] = _slot_mapping(kv, advances)
+        return step
+
+    def commit(self, step: PreparedStep) -> None:
+        """The step has run: keep what the sequences need from here, free what left the windows."""
+        for advance, after in zip(step.advances, step.after, strict=True):
+            for kv in self.classes:
+                before = advance.pages.held[kv.cache_class]
+                gone = min(after[kv.cache_class].first, before.end) - before.first
+                self.pools[kv.bucket].give(before.pages[:, : max(gone, 0)])
+            advance.pages.held = after
+            advance.pages.num_tokens = advance.end
+
+    def rollback(self, step: PreparedStep) -> None:
+        """The step did not run: give back what it took."""
+        for bucket, pages in step.taken:
+            self.pools[bucket].give(pages)
+
+    def _check_room(self, advances: SequenceABC[Advance]) -> None:
+        need = dict.fromkeys(Bucket, 0)
+        for kv in self.classes:
+            for advance in advances:
+                start, end = _new_columns(kv, advance)
+                need[kv.bucket] += (end - start) * len(kv.layers)
+        for bucket, pages in need.items():
+            pool = self.pools[bucket]
+            if pages > pool.num_free:
+                raise CapacityError(
+                    f"this step needs {pages} pages of the {bucket} pool, which has "
+                    f"{pool.num_free} of {pool.num_pages} free; run fewer or shorter sequences, or "
+                    "plan larger pools"
+                )
+
+    def _extend(self, kv: ClassLayout, advance: Advance, step: PreparedStep) -> Held:
+        before = advance.pages.held[kv.cache_class]
+        start, end = _new_columns(kv, advance)
+        layers = len(kv.layers)
+        fresh = self.pools[kv.bucket].take(layers * (end - start)).reshape(layers, end - start)
+        step.taken.append((kv.bucket, fresh))
+        first = before.first if kv.window is None else kv.first_page(advance.end)
+        kept = before.pages[:, max(first - before.first, 0) :]
+        return Held(first, np.concatenate([kept, fresh], axis=1))
+
+
+def _new_columns(kv: ClassLayout, advance: Advance) -> tuple[int, int]:
+    """Logical pages [start, end) that the step adds to what the sequence holds."""
+    end = -(-advance.end // kv.tokens_per_page)
+    start = advance.pages.held[kv.cache_class].end
+    if kv.window is not None:
+        start = max(start, kv.first_page(advance.end))
+    return min(start, end), end
+
+
+def _block_table(kv: ClassLayout, step: PreparedStep) -> IntArray:
+    held = [after[kv.cache_class] for after in step.after]
+    if kv.window is None:
+        width = max((h.pages.shape[1] for h in held), default=0)
+        table = np.full((len(kv.layers), len(held), width), -1, np.int32)
+        for row, after in enumerate(held):
+            table[:, row, : after.pages.shape[1]] = after.pages
+        return table
+    half = kv.window_pages
+    table = np.full((len(kv.layers), len(held), 2 * half), -1, np.int32)
+    for row, (advance, after) in enumerate(zip(step.advances, held, strict=True)):
+        before = advance.pages.held[kv.cache_class].pages
+        table[:, row, : before.shape[1]] = before
+        table[:, row, half : half + after.pages.shape[1]] = after.pages
+    return table
+
+
+def _slot_mapping(kv: ClassLayout, advances: SequenceABC[Advance]) -> IntArray:
+    parts = [np.empty(0, np.int32)]
+    for advance in advances:
+        positions = np.arange(advance.pages.num_tokens, advance.end, dtype=np.int32)
+        if kv.window is None:
+            completes = (positions + 1) % kv.ratio == 0
+            slots = positions // kv.ratio
+        else:
+            completes = positions >= advance.end - kv.window
+            slots = positions - kv.first_page(advance.end) * kv.tokens_per_page
+        parts.append(np.where(completes, slots, -1).astype(np.int32))
+    return np.concatenate(parts)

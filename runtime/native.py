@@ -1,0 +1,141 @@
+"""The native engine: walks the graph and calls each op. Needs neither TensorRT nor a GPU.
+
+Several ranks run in one process, op by op in lock step, so that collectives are plain sums; each rank
+has its own weights and its own KV slabs, as real ranks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dsv4_trt.errors import ConfigError
+from dsv4_trt.graph import Graph, Node, ValueKind
+from dsv4_trt.kv_layout import Bucket, KvPlan
+from dsv4_trt.plugins.ops import OPS
+from dsv4_trt.plugins.reference import REFERENCES
+from dsv4_trt.runtime.batch import StepBatch, StepOutput
+from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.slabs import allocate_slabs
+from dsv4_trt.runtime.weights import load_weights
+
+Environment = dict[str, torch.Tensor]
+
+
+class NativeEngine:
+    """Runs a bundle's graphs on one device; see `runtime.engine.Engine`."""
+
+    def __init__(self, bundle: Bundle, plan: KvPlan, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        world_size = bundle.mapping.world_size
+        if world_size > 1 and self.device.type != "cpu":
+            raise ConfigError(
+                f"the bundle {bundle.path} has {world_size} ranks; this version simulates them on the "
+                "CPU only: use --device cpu, or convert with --tp_size 1"
+            )
+        self.spec = bundle.spec
+        self.build = bundle.build
+        self.layout = plan.layout
+        self.plan = plan
+        self._trunk = Walk(bundle.trunk)
+        self._mtp = Walk(bundle.mtp) if bundle.mtp is not None else None
+        graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
+        self._ranks: list[Environment] = []
+        for file in bundle.rank_files:
+            environment = load_weights(file, graphs, self.device)
+            environment |= _pools(graphs, allocate_slabs(plan, self.device))
+            self._ranks.append(environment)
+
+    def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
+        """Run the trunk; KV pages named by the batch are updated in place."""
+        logits, streams = self._trunk.run(self._ranks, self._inputs(batch))
+        return StepOutput(logits=logits, streams=streams if want_streams else None)
+
+    def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
+        """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
+        if self._mtp is None:
+            raise ConfigError(
+                "this engine was built without the MTP block; build with --mtp from a checkpoint "
+                "converted with --mtp keep"
+            )
+        inputs = self._inputs(batch) | {"streams": streams}
+        logits, out = self._mtp.run(self._ranks, inputs)
+        return StepOutput(logits=logits, streams=out)
+
+    def _inputs(self, batch: StepBatch) -> Environment:
+        arrays = {
+            "token_ids": batch.token_ids,
+            "positions": batch.positions,
+            "seq_ids": batch.seq_ids,
+            "query_start": batch.query_start,
+            "seq_lens": batch.seq_lens,
+            "logits_rows": batch.logits_rows,
+        }
+        arrays |= {f"block_table.{c}": table for c, table in batch.block_tables.items()}
+        arrays |= {f"slot_mapping.{c}": slots for c, slots in batch.slot_mappings.items()}
+        inputs = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}
+        carrier = torch.empty(batch.num_decodes, dtype=torch.int8, device=self.device)
+        return inputs | {"decode_carrier": carrier}
+
+
+class Walk:
+    """A graph prepared for running: op functions looked up, last uses known."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._steps: list[tuple[Node, Callable[..., Any]]] = [
+            (node, REFERENCES[node.op]) for node in graph.nodes
+        ]
+        self._outputs = graph.outputs
+        self._dead_after = _dead_after(graph)
+
+    @torch.inference_mode()
+    def run(self, ranks: list[Environment], inputs: Environment) -> list[torch.Tensor]:
+        """Run all nodes on all ranks; returns the first rank's outputs."""
+        environments = [{**rank, **inputs} for rank in ranks]
+        for (node, function), dead in zip(self._steps, self._dead_after, strict=True):
+            _run_node(node, function, environments)
+            for environment in environments:
+                for name in dead:
+                    del environment[name]
+        return [environments[0][name] for name in self._outputs]
+
+
+def _run_node(node: Node, function: Callable[..., Any], environments: list[Environment]) -> None:
+    if OPS[node.op].collective:
+        gathered = {p: [env[v] for env in environments] for p, v in node.inputs.items()}
+        results = function(**gathered, **node.attrs)
+        for rank, environment in enumerate(environments):
+            for param, value in node.outputs.items():
+                environment[value] = results[param][rank]
+        return
+    for environment in environments:
+        arguments = {param: environment[value] for param, value in node.inputs.items()}
+        results = function(**arguments, **node.attrs)
+        for param, value in node.outputs.items():
+            environment[value] = results[param]
+
+
+def _dead_after(graph: Graph) -> list[list[str]]:
+    """Activations that no later node reads, by node index."""
+    last: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in (*node.inputs.values(), *node.outputs.values()):
+            if graph.values[value].kind is ValueKind.ACTIVATION:
+                last[value] = index
+    dead: list[list[str]] = [[] for _ in graph.nodes]
+    for value, index in last.items():
+        if value not in graph.outputs:
+            dead[index].append(value)
+    return dead
+
+
+def _pools(graphs: list[Graph], slabs: dict[Bucket, torch.Tensor]) -> Environment:
+    """Bind every layer's pool value to the slab of its bucket."""
+    pools = {}
+    for graph in graphs:
+        for value in graph.of_kind(ValueKind.KV):
+            bucket = str(value.shape[0]).removeprefix("num_pages.")
+            pools[value.name] = slabs[Bucket(bucket)]
+    return pools

@@ -1,0 +1,39 @@
+"""Opens the engine of a bundle with KV pools for a given load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dsv4_trt.errors import ConfigError
+from dsv4_trt.kv_layout import plan_for_sequences
+from dsv4_trt.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from dsv4_trt.runtime.bundle import Bundle
+
+DEVICES = ("cpu", "cuda", "auto")
+
+
+def open_engine(bundle: Bundle, max_seq_lens: list[int], *, device: str = "auto") -> Engine:
+    """The engine of an opened bundle, with pools for sequences of these lengths at once."""
+    from dsv4_trt.runtime.native import NativeEngine
+
+    plan = plan_for_sequences(bundle.layout, max_seq_lens)
+    return NativeEngine(bundle, plan, resolve_device(device))
+
+
+def resolve_device(device: str) -> str:
+    """`auto` is the GPU where there is one; asking for a GPU that is not there is an error."""
+    import torch
+
+    if device not in DEVICES:
+        raise ConfigError(f"device '{device}' is unknown; expected one of {', '.join(DEVICES)}")
+    present = torch.cuda.is_available()
+    if device == "auto":
+        return "cuda" if present else "cpu"
+    if device == "cuda" and not present:
+        raise ConfigError(
+            f"torch {torch.__version__} sees no CUDA device; use --device cpu, or run "
+            "`dsv4-trt doctor` to see why"
+        )
+    return device
