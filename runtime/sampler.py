@@ -1,0 +1,143 @@
+"""Turns logits into tokens: for each row, in this order,
+
+    bitmask, logit bias, min_tokens, penalties   `logit_rules`
+    temperature                                  0 = the best token, ties to the lowest id
+    top-k                                        exactly k, ties to the lowest id
+    top-p                                        the smallest set that reaches p, at least one
+    min-p                                        at least min_p times the best token's probability
+    draw                                         by inverse distribution, one uniform number per row
+
+Each filter sees the renormalised distribution that the one before left. Everything about a row follows
+from that row alone. A row that can not be sampled raises, and no row of the step gets a token.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import torch
+
+from dsv4_trt.errors import EngineFault, RequestError
+from dsv4_trt.runtime.logit_rules import BANNED, apply_rules
+from dsv4_trt.runtime.row_state import RowState, SampledToken
+
+
+class Sampler:
+    """Samples rows of logits over one vocabulary, on whatever device the logits are."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def sample(self, logits: torch.Tensor, rows: list[RowState]) -> list[SampledToken]:
+        """One token for each row of `logits` `[num_rows, vocab]` fp32.
+
+        Raises `EngineFault` for a row with NaN or +inf, `RequestError` for a row whose request leaves
+        no token to choose; both name the row.
+        """
+        self._check_call(logits, rows)
+        if not rows:
+            return []
+        changed = apply_rules(logits, rows)
+        _check_rows(logits, changed, rows)
+        chosen = changed.argmax(dim=-1)  # the first of equals
+        plain = [i for i, row in enumerate(rows) if _draws(row) and not _filters(row)]
+        filtered = [i for i, row in enumerate(rows) if _draws(row) and _filters(row)]
+        if plain:
+            at = torch.tensor(plain, device=logits.device)
+            picked = [rows[i] for i in plain]
+            chosen[at] = _draw(_weights(changed[at], picked), picked)
+        if filtered:
+            at = torch.tensor(filtered, device=logits.device)
+            chosen[at] = _draw_filtered(changed[at], [rows[i] for i in filtered])
+        return _report(logits, chosen, rows)
+
+    def _check_call(self, logits: torch.Tensor, rows: list[RowState]) -> None:
+        expected = (len(rows), self.vocab_size)
+        if logits.dtype is not torch.float32 or tuple(logits.shape) != expected:
+            raise EngineFault(
+                f"logits are {logits.dtype} {list(logits.shape)}; "
+                f"expected torch.float32 {list(expected)}"
+            )
+        for row in rows:
+            row.check_bitmask(self.vocab_size)
+
+
+def _check_rows(logits: torch.Tensor, changed: torch.Tensor, rows: list[RowState]) -> None:
+    """Refuse rows whose best logit, before or after the rules, is not a number; NaN wins `amax`."""
+    peaks = torch.stack([logits.amax(dim=-1), changed.amax(dim=-1)], dim=-1).tolist()
+    for i, (row, (raw, ruled)) in enumerate(zip(rows, peaks, strict=True)):
+        if not isfinite(raw) or ruled == float("inf") or ruled != ruled:
+            raise EngineFault(
+                f"logits of row {i} ({row.name}) have the maximum {raw}, {ruled} with bias and "
+                "penalties; expected finite numbers. No token was sampled; end this request and run "
+                "its tokens through 'dsv4-trt logits --precision exact' to see whether weights or "
+                "kernels are at fault"
+            )
+        if ruled == BANNED:
+            raise RequestError(
+                f"row {i} ({row.name}) has no token left to choose: its bitmask, logit_bias and "
+                "min_tokens together ban the whole vocabulary; end the request, or allow the tokens "
+                "that end it"
+            )
+
+
+def _draws(row: RowState) -> bool:
+    return row.params.temperature > 0
+
+
+def _filters(row: RowState) -> bool:
+    params = row.params
+    return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+
+
+def _column(values: list[float], like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=like.device)[:, None]
+
+
+def _weights(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
+    """Probabilities at each row's temperature, up to a factor: the best token has 1. fp32."""
+    temperature = _column([r.params.temperature for r in rows], logits, torch.float32)
+    temperature.clamp_(min=torch.finfo(torch.float32).tiny)
+    return ((logits - logits.amax(dim=-1, keepdim=True)) / temperature).exp()
+
+
+def _draw(weights: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
+    """Index of the first entry at which the running sum passes the row's share of the total."""
+    sums = weights.cumsum(dim=-1, dtype=torch.float64)
+    share = _column([row.uniform() for row in rows], weights, torch.float64)
+    passed = (sums > share * sums[:, -1:]) & (weights > 0)
+    first = passed.to(torch.uint8).argmax(dim=-1)
+    # rounding can put the share on the total itself; the best token is as good as any then
+    return torch.where(passed.any(dim=-1), first, weights.argmax(dim=-1))
+
+
+def _draw_filtered(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
+    ordered, ids = logits.sort(dim=-1, descending=True, stable=True)
+    weights = _weights(ordered, rows)
+    vocab = logits.shape[1]
+    top_k = _column([r.params.top_k or vocab for r in rows], logits, torch.int64)
+    weights.masked_fill_(torch.arange(vocab, device=logits.device) >= top_k, 0)
+    top_p = _column([r.params.top_p for r in rows], logits, torch.float64)
+    sums = weights.cumsum(dim=-1, dtype=torch.float64)
+    before = sums - weights
+    weights.masked_fill_((before >= top_p * sums[:, -1:]) & (top_p < 1), 0)
+    min_p = _column([r.params.min_p for r in rows], logits, torch.float32)
+    weights.masked_fill_(weights < min_p, 0)  # the best token weighs 1
+    return ids.gather(-1, _draw(weights, rows)[:, None]).squeeze(-1)
+
+
+def _report(logits: torch.Tensor, chosen: torch.Tensor, rows: list[RowState]) -> list[SampledToken]:
+    norm = logits.logsumexp(dim=-1)
+    logprobs = (logits.gather(-1, chosen[:, None]).squeeze(-1) - norm).tolist()
+    tops = [_top(logits[i], norm[i], row.params.logprobs or 0) for i, row in enumerate(rows)]
+    return [SampledToken(*found) for found in zip(chosen.tolist(), logprobs, tops, strict=True)]
+
+
+def _top(logits: torch.Tensor, norm: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` best (token, logprob) of one row, best first, ties by id."""
+    if count == 0:
+        return ()
+    worst = logits.topk(count).values[-1]
+    ids = (logits >= worst).nonzero().squeeze(-1)
+    pairs = zip(ids.tolist(), (logits[ids] - norm).tolist(), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count])
