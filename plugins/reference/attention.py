@@ -1,0 +1,125 @@
+"""Attention of one shared key-value head over the window and compressed entries, with sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dsv4_trt.plugins.reference.attention_keys import (
+    EntrySource,
+    KeyPart,
+    older_keys,
+    picked_part,
+    shared_part,
+    window_part,
+)
+from dsv4_trt.plugins.reference.codecs import FLOATS
+from dsv4_trt.plugins.reference.entries import kv_entry
+from dsv4_trt.plugins.reference.ragged import Span, spans
+from dsv4_trt.plugins.reference.rope import rotate_tail
+
+_BLOCK_ELEMENTS = 1 << 23  # of scores, or of gathered keys, held at a time
+_QUERIES_PER_BLOCK = 64
+
+
+def sparse_attention(
+    *,
+    q: Tensor,
+    kv: Tensor,
+    sinks: Tensor,
+    inv_freq: Tensor,
+    positions: Tensor,
+    seq_ids: Tensor,
+    query_start: Tensor,
+    seq_lens: Tensor,
+    decode_carrier: Tensor,
+    swa_block_table: Tensor,
+    swa_pool: Tensor,
+    block_table: Tensor | None = None,
+    pool: Tensor | None = None,
+    topk: Tensor | None = None,
+    ratio: int,
+    sm_scale: float,
+    window: int,
+    format: str,
+    prob_dtype: str,
+    swa_layer_row: int,
+    swa_entries_per_page: int,
+    layer_row: int,
+    entries_per_page: int,
+) -> dict[str, Tensor]:
+    """`q [T, N, D]`, this step's `kv [T, D]` -> `out [T, N, D]`, rotated back at the query position.
+
+    `topk [T, K]` lists the entries each token attends to; ids that are -1, not visible yet or out of
+    range count as none. Without it all `(position + 1) // ratio` entries are attended to.
+    """
+    entry = kv_entry(format, q.shape[2], 2 * inv_freq.shape[0])
+    table = swa_block_table[swa_layer_row]
+    out = torch.zeros_like(q)
+    for span in spans(query_start, seq_lens):
+        older = older_keys(swa_pool, table, span, entry, window, swa_entries_per_page)
+        recent = torch.cat((older, kv[span.begin : span.end].float()))
+        source, shared, width = None, None, 0
+        if ratio and pool is not None and block_table is not None:
+            source = EntrySource(pool, block_table[layer_row, span.seq], entry, entries_per_page)
+            width = span.length // ratio if topk is None else topk.shape[1]
+        if source and topk is None:
+            shared = source.read(torch.arange(width, device=q.device))
+        for rows in _query_blocks(span, q, window + width, own=topk is not None):
+            at = positions[rows].long()
+            parts = [window_part(recent, span.start - older.shape[0], at, window)]
+            visible = (at + 1) // max(ratio, 1)
+            if shared is not None:
+                parts.append(shared_part(shared, visible))
+            elif source and topk is not None:
+                parts.extend(picked_part(source, topk[rows], visible))
+            out[rows] = attend(q[rows].float(), parts, sinks, sm_scale, FLOATS[prob_dtype])
+    return {"out": rotate_tail(out, positions, inv_freq, inverse=True)}
+
+
+def attend(
+    q: Tensor, parts: list[KeyPart], sinks: Tensor, sm_scale: float, prob_dtype: torch.dtype
+) -> Tensor:
+    """Attention of fp32 `q [n, N, D]` over all parts; a query without keys gives zeros.
+
+    The denominator takes the unrounded probabilities and the sink, the values take rounded ones.
+    """
+    scores = torch.cat(
+        [
+            (_dots(q, keys) * sm_scale).masked_fill(~seen.unsqueeze(1), float("-inf"))
+            for keys, seen in parts
+        ],
+        dim=-1,
+    )
+    peak = scores.amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == float("-inf"), 0.0)
+    probs = (scores - peak).exp()
+    total = probs.sum(-1, keepdim=True) + (sinks.unsqueeze(-1) - peak).exp()
+    rounded = torch.split(
+        probs.to(prob_dtype).float(), [keys.shape[-2] for keys, _ in parts], dim=-1
+    )
+    values = torch.stack([_mix(p, keys) for p, (keys, _) in zip(rounded, parts, strict=True)])
+    return (values.sum(0) / total).masked_fill(total == 0, 0.0)
+
+
+def _dots(q: Tensor, keys: Tensor) -> Tensor:
+    if keys.dim() == 3:
+        return torch.bmm(q, keys.transpose(1, 2))
+    return (q.flatten(0, 1) @ keys.T).view(*q.shape[:2], keys.shape[0])
+
+
+def _mix(probs: Tensor, keys: Tensor) -> Tensor:
+    if keys.dim() == 3:
+        return torch.bmm(probs, keys)
+    return (probs.flatten(0, 1) @ keys).view(*probs.shape[:2], keys.shape[1])
+
+
+def _query_blocks(span: Span, q: Tensor, keys: int, *, own: bool) -> Iterator[slice]:
+    """Rows of a span in blocks whose scores, and gathered keys if each has its own, stay bounded."""
+    heads, head_dim = q.shape[1:]
+    per_query = heads * (keys + _QUERIES_PER_BLOCK) + (keys * head_dim if own else 0)
+    block = min(_QUERIES_PER_BLOCK, max(1, _BLOCK_ELEMENTS // per_query))
+    for begin in range(span.begin, span.end, block):
+        yield slice(begin, min(begin + block, span.end))
