@@ -34,7 +34,7 @@ class TensorSpec:
 
 
 def rank_tensors(spec: ModelSpec, mapping: Mapping, *, mtp: bool) -> Iterator[TensorSpec]:
-    """Every tensor of one rank file, in file order; the list is the same for all ranks.
+    """Every tensor of one rank file, in graph order; the list is the same for all ranks.
 
     `mtp` adds the MTP block as block `mtp.0`. The mapping must have passed `Mapping.check`.
     """

@@ -1,0 +1,152 @@
+"""The folder a conversion is built in, beside its final place: `.NAME.partial`.
+
+    .NAME.partial/journal.jsonl   which tensors are finished, for --resume; locked while a run is alive
+    .NAME.partial/checkpoint/     becomes NAME by one rename, once everything in it is on the disk
+
+So NAME either does not exist or is complete. The partial folder stays behind only when finished tensors are
+worth resuming from: after a kill, an interrupt or a failing disk, never after bad input.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dsv4_trt.errors import ConfigError
+
+JOURNAL_FILE = "journal.jsonl"
+CHECKPOINT_DIR = "checkpoint"
+Finished = dict[tuple[int, str], str]  # (rank, tensor) -> sha256
+
+
+def partial_dir(output_dir: Path) -> Path:
+    """Where the conversion to `output_dir` is built."""
+    return output_dir.with_name(f".{output_dir.name}.partial")
+
+
+def check_output(output_dir: Path) -> None:
+    """Raise `ConfigError` if `output_dir` exists and is not an empty folder."""
+    if output_dir.is_dir() and not any(output_dir.iterdir()):
+        return
+    if output_dir.exists() or output_dir.is_symlink():
+        raise ConfigError(f"output_dir {output_dir} already exists; remove it or name another")
+
+
+@dataclass(slots=True)
+class Staging:
+    """An open partial folder; `record` may be called by many threads."""
+
+    output_dir: Path
+    finished: Finished = field(default_factory=dict)
+    _descriptor: int = -1
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def partial(self) -> Path:
+        """The folder that goes away when all is done."""
+        return partial_dir(self.output_dir)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder that becomes `output_dir`."""
+        return self.partial / CHECKPOINT_DIR
+
+    def record(self, rank: int, tensor: str, sha256: str) -> None:
+        """Note that a tensor is written; a resumed run trusts it only if the bytes still hash to this."""
+        line = json.dumps({"rank": rank, "tensor": tensor, "sha256": sha256}) + "\n"
+        with self._lock:
+            self.finished[rank, tensor] = sha256
+            os.write(self._descriptor, line.encode())
+
+    def publish(self) -> None:
+        """Make the checkpoint appear as `output_dir`, whole, and remove the rest."""
+        for path in [*self.checkpoint.iterdir(), self.checkpoint]:
+            _sync(path)
+        self.checkpoint.rename(self.output_dir)  # replaces an empty folder
+        _sync(self.output_dir.parent)
+        self.discard()
+
+    def close(self) -> None:
+        """Let go of the folder, which stays."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def discard(self) -> None:
+        """Remove the folder with all in it."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        self.close()
+
+
+def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging:
+    """Make the partial folder, or with `resume` take up the one that is there.
+
+    Raises `ConfigError` if another run is writing there, or if what is there to resume comes from other
+    options or another source.
+    """
+    staging = Staging(output_dir)
+    journal = staging.partial / JOURNAL_FILE
+    try:
+        staging.partial.mkdir(parents=True, exist_ok=True)
+        staging._descriptor = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise ConfigError(f"output_dir {output_dir} can not be made: {error}") from error
+    try:
+        _lock_journal(staging)
+        text = journal.read_text(encoding="utf-8")
+        if resume and text:
+            staging.finished.update(_read_journal(text, plan_digest, staging.partial))
+            if not text.endswith("\n"):  # the last line was cut off by a crash
+                os.write(staging._descriptor, b"\n")
+        else:
+            shutil.rmtree(staging.checkpoint, ignore_errors=True)
+            os.ftruncate(staging._descriptor, 0)
+            os.write(staging._descriptor, json.dumps({"plan": plan_digest}).encode() + b"\n")
+        staging.checkpoint.mkdir(exist_ok=True)
+    except BaseException:
+        staging.close()
+        raise
+    return staging
+
+
+def _lock_journal(staging: Staging) -> None:
+    try:
+        fcntl.flock(staging._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(
+            f"another conversion is writing to {staging.partial}; wait for it or name another output_dir"
+        ) from None
+
+
+def _read_journal(text: str, plan_digest: str, partial: Path) -> Finished:
+    head, *lines = text.split("\n")
+    try:
+        found = json.loads(head)["plan"]
+    except (ValueError, KeyError, TypeError):
+        found = None
+    if found != plan_digest:
+        raise ConfigError(
+            f"{partial} was begun with other options or from another checkpoint (plan "
+            f"{str(found)[:12]}, this one is {plan_digest[:12]}); run without --resume to start over"
+        )
+    finished: Finished = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # cut off by a crash: that tensor counts as unfinished
+            continue
+        finished[entry["rank"], entry["tensor"]] = entry["sha256"]
+    return finished
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
