@@ -1,0 +1,120 @@
+"""`dsv4-trt make-checkpoint`: a random checkpoint in the official format."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.progress import byte_progress
+from dsv4_trt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dsv4_trt.model_spec import ModelSpec
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def _preset(ctx: click.Context, param: click.Parameter, value: str) -> ModelSpec:
+    from dsv4_trt.presets import FLASH, PRO, SMALL, TINY, cut_layers
+
+    whole = {"tiny": TINY, "small": SMALL}
+    if value in whole:
+        return whole[value]
+    match = re.fullmatch(r"(flash|pro)-layers=(\d+)", value, re.ASCII)
+    if match is None:
+        legal = "tiny, small, flash-layers=N or pro-layers=N"
+        raise click.BadParameter(f"{value!r} is no preset; expected {legal}")
+    try:
+        return cut_layers(FLASH if match[1] == "flash" else PRO, int(match[2]))
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([A-Z]*)", value.upper(), re.ASCII)
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no size; expected something like 5GB or 512MiB")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@click.command("make-checkpoint")
+@option(
+    "--preset",
+    "spec",
+    callback=_preset,
+    metavar="PRESET",
+    required=True,
+    help="tiny, small, flash-layers=N or pro-layers=N (the first N layers at full width).",
+)
+@option("--output_dir", type=click.Path(path_type=Path), required=True, help="New folder to write.")
+@option("--seed", type=click.IntRange(min=0), default=0, help="Same seed, same weights.")
+@option(
+    "--expert_dtype",
+    type=click.Choice(["fp4", "fp8"]),
+    default="fp4",
+    help="fp4: the instruct layout. fp8: the Base layout, whose scales are float32.",
+)
+@option("--mtp/--no-mtp", default=True, help="With the multi-token prediction block.")
+@option(
+    "--shard_size",
+    callback=_size,
+    metavar="SIZE",
+    default="4GiB",
+    help="Bytes of one file at most.",
+)
+@option("--vocab_size", type=click.IntRange(min=2), help="Another vocabulary size.")
+@option("--tokenizer/--no-tokenizer", default=True, help="With the V4 tokenizer (extra: demo).")
+@json_option
+def command(
+    spec: ModelSpec,
+    output_dir: Path,
+    seed: int,
+    expert_dtype: str,
+    mtp: bool,
+    shard_size: int,
+    vocab_size: int | None,
+    tokenizer: bool,
+    as_json: bool,
+) -> None:
+    """Write a random checkpoint in the official DeepSeek-V4 format.
+
+    \b
+    Example:
+      dsv4-trt make-checkpoint --preset tiny --seed 1 --output_dir HF
+    """
+    from dsv4_trt.convert.random_checkpoint import checkpoint_shards, write_random_checkpoint
+    from dsv4_trt.convert.random_checkpoint_tokenizer import VOCAB_SIZE, tokenizer_files
+    from dsv4_trt.dtypes import DType
+
+    spec = replace(spec, expert_dtype=expert_dtype, vocab_size=vocab_size or spec.vocab_size)
+    if tokenizer and spec.vocab_size < VOCAB_SIZE:
+        raise ConfigError(
+            f"vocab_size {spec.vocab_size} is below the tokenizer's {VOCAB_SIZE}; "
+            "expected at least that many, or --no-tokenizer"
+        )
+    files = tokenizer_files() if tokenizer else {}
+    base = expert_dtype == "fp8"
+    layout: dict[str, Any] = {
+        "scale_dtype": DType.F32 if base else DType.F8_E8M0,
+        "mtp": mtp,
+        "base_copies": base and mtp,
+        "shard_bytes": shard_size,
+    }
+    total = sum(shard.nbytes for shard in checkpoint_shards(spec, **layout))
+    with byte_progress("make-checkpoint", total) as progress:
+        shards = write_random_checkpoint(
+            spec, output_dir, seed=seed, extra_files=files, progress=progress, **layout
+        )
+    tensors = sum(len(shard.tensors) for shard in shards)
+    if as_json:
+        found = {"output_dir": str(output_dir), "num_tensors": tensors, "num_bytes": total}
+        click.echo(json.dumps(found | {"num_shards": len(shards), "seed": seed}))
+    else:
+        size = f"{tensors} tensors, {total / 1e9:.2f} GB, {len(shards)} shards"
+        click.echo(f"wrote {output_dir}: {size}")
