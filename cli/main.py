@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dsv4-trt")
 def cli() -> None:
-    r"""Convert, build and run DeepSeek-V4 checkpoints.
+    """Convert, build and run DeepSeek-V4 checkpoints.
 
     \b
     Example:
