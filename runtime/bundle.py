@@ -58,6 +58,17 @@ def open_bundle(
     """
     manifest = _read_json(path, MANIFEST_FILE)
     check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
+    try:
+        return _open(path, manifest, precision, checkpoint_dir)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BundleMismatch(
+            f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
+        ) from error
+
+
+def _open(
+    path: Path, manifest: dict[str, Any], precision: str, checkpoint_dir: Path | None
+) -> Bundle:
     _check_files(path, manifest["files"])
     config = _read_json(path, CONFIG_FILE)
     graph_file = _read_json(path, GRAPH_FILE)
@@ -66,14 +77,11 @@ def open_bundle(
     if precision not in graphs:
         raise ConfigError(f"precision '{precision}' is unknown; {path} has {', '.join(graphs)}")
     parts = graphs[precision]
-    pretrained = config["pretrained_config"]
+    model, split = (config["pretrained_config"][key] for key in ("model", "mapping"))
     return Bundle(
         path=path,
-        spec=ModelSpec.from_json(pretrained["model"]),
-        mapping=Mapping(
-            tp_size=pretrained["mapping"]["tp_size"],
-            moe_ep_size=pretrained["mapping"]["moe_ep_size"],
-        ),
+        spec=ModelSpec.from_json(model),
+        mapping=Mapping(tp_size=split["tp_size"], moe_ep_size=split["moe_ep_size"]),
         build=BuildSpec.from_json(config["build_config"]),
         precision=Precision.from_json(parts["precision"]),
         trunk=Graph.from_json(parts["trunk"]),
@@ -109,15 +117,15 @@ def _check_files(path: Path, digests: dict[str, str]) -> None:
 
 
 def _weights(path: Path, rank: dict[str, Any], checkpoint_dir: Path | None) -> Path:
+    name = str(rank["file"])
+    candidates = [path / WEIGHTS_DIR / name, Path(rank["path"])]
     if checkpoint_dir is not None:
-        candidates = [checkpoint_dir / rank["file"]]
-    else:
-        candidates = [path / WEIGHTS_DIR / rank["file"], Path(rank["path"])]
+        candidates = [checkpoint_dir / name]
     file = next((candidate for candidate in candidates if candidate.exists()), None)
     if file is None:
         places = " or ".join(str(candidate) for candidate in candidates)
         raise BundleMismatch(
-            f"the weights {rank['file']} of bundle {path} are not at {places}; say where the rank "
+            f"the weights {name} of bundle {path} are not at {places}; say where the rank "
             "checkpoint is with --checkpoint_dir"
         )
     size = file.stat().st_size

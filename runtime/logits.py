@@ -49,10 +49,9 @@ class _Run:
         self.options = options
         self.prompt = prompt
         self.chunk = options.chunk or engine.build.max_num_tokens
-        self.trunk = Stepper(engine)
-        self.mtp = Stepper(engine, mtp=True) if options.mtp else None
-        self.pages = self.trunk.kv.open()
-        self.mtp_pages = self.mtp.kv.open() if self.mtp else None
+        self.stepper = Stepper(engine)
+        self.pages = self.stepper.kv.open()
+        self.mtp_pages = self.stepper.kv.open(mtp=True) if options.mtp else None
         self.forced: Iterator[int] = iter(prompt.forced_ids)
 
     def result(self) -> dict[str, torch.Tensor]:
@@ -66,7 +65,7 @@ class _Run:
             mtp_decoded.append(drafts)
         if self.options.decode:
             out[f"{name}.decode"] = torch.cat(decoded)
-        if self.mtp is not None:
+        if self.options.mtp:
             out[f"{name}.mtp"] = mtp_rows
             if self.options.decode:
                 out[f"{name}.mtp_decode"] = torch.cat(mtp_decoded)
@@ -88,16 +87,16 @@ class _Run:
         """One step; with `last`, the token that follows is chosen from its last row."""
         every = self.options.all_positions
         chunk = Chunk(pages=self.pages, token_ids=ids, all_logits=every)
-        output = self.trunk.step([chunk], want_streams=self.mtp is not None)
+        output = self.stepper.step([chunk], want_streams=self.options.mtp)
         if last:
             greedy = int(output.logits[-1].argmax())
             self.next_token = next(self.forced, greedy)
-        if self.mtp is None or self.mtp_pages is None or output.streams is None:
+        if self.mtp_pages is None or output.streams is None:
             return output.logits, output.logits[:0]
         shifted = Chunk(
             pages=self.mtp_pages, token_ids=(*ids[1:], self.next_token), all_logits=every
         )
-        return output.logits, self.mtp.step_mtp([shifted], output.streams).logits
+        return output.logits, self.stepper.step_mtp([shifted], output.streams).logits
 
 
 def _check(engine: Engine, prompt: LogitsPrompt, options: LogitsOptions) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsv4_trt.errors import CapacityError
-from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.runtime.batch import StepBatch, StepOutput
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.kv.cache import Advance, KvCache, PreparedStep, SequencePages
@@ -30,12 +29,11 @@ class Chunk:
 
 
 class Stepper:
-    """An engine and the KV cache of its trunk (or, with `mtp`, of its MTP block)."""
+    """An engine and the pages of the sequences it runs."""
 
-    def __init__(self, engine: Engine, *, mtp: bool = False) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        classes = [c for c in engine.layout.classes if (c is CacheClass.MTP_SWA) == mtp]
-        self.kv = KvCache(engine.plan, classes)
+        self.kv = KvCache(engine.plan)
 
     def step(self, chunks: SequenceABC[Chunk], *, want_streams: bool = False) -> StepOutput:
         """Run one step; logits rows follow the order of `chunks`, decodes must come first."""
@@ -43,7 +41,10 @@ class Stepper:
             return self.engine.step(batch, want_streams=want_streams)
 
     def step_mtp(self, chunks: SequenceABC[Chunk], streams: torch.Tensor) -> StepOutput:
-        """Run one MTP step on `streams [num_tokens, hc_mult, hidden]` of the same tokens."""
+        """Run one MTP step on `streams [num_tokens, hc_mult, hidden]` of the same tokens.
+
+        The chunks' pages come from `kv.open(mtp=True)`.
+        """
         with self._running(chunks) as batch:
             return self.engine.step_mtp(batch, streams)
 

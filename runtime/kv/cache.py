@@ -36,7 +36,7 @@ class Held:
 
 @dataclass(slots=True)
 class SequencePages:
-    """What one sequence holds."""
+    """What one sequence holds in the classes of one network (the trunk's, or the MTP block's)."""
 
     num_tokens: int = 0
     held: dict[CacheClass, Held] = field(default_factory=dict)
@@ -64,32 +64,36 @@ class PreparedStep:
 class KvCache:
     """Pages of all sequences over the three pools of a plan."""
 
-    def __init__(self, plan: KvPlan, classes: SequenceABC[CacheClass] | None = None) -> None:
+    def __init__(self, plan: KvPlan) -> None:
         self.layout = plan.layout
-        self.classes = [
-            kv for c, kv in plan.layout.classes.items() if classes is None or c in classes
-        ]
         self.pools = {bucket: PagePool(bucket, n) for bucket, n in plan.num_pages.items()}
 
-    def open(self) -> SequencePages:
-        """A sequence without tokens; nothing of an earlier one can be seen through it."""
-        empty = {
-            kv.cache_class: Held(0, np.empty((len(kv.layers), 0), np.int32)) for kv in self.classes
-        }
-        return SequencePages(held=empty)
+    def open(self, *, mtp: bool = False) -> SequencePages:
+        """A sequence without tokens; nothing of an earlier one can be seen through it.
+
+        It has pages of the trunk's classes, or with `mtp` of the MTP block's.
+        """
+        layouts = self.layout.classes.values()
+        own = [kv for kv in layouts if (kv.cache_class is CacheClass.MTP_SWA) == mtp]
+        return SequencePages(
+            held={kv.cache_class: Held(0, np.empty((len(kv.layers), 0), np.int32)) for kv in own}
+        )
 
     def close(self, pages: SequencePages) -> None:
         """Return everything a sequence holds."""
-        for kv in self.classes:
-            self.pools[kv.bucket].give(pages.held[kv.cache_class].pages)
+        for cache_class, held in pages.held.items():
+            self.pools[self.layout[cache_class].bucket].give(held.pages)
         pages.held.clear()
         pages.num_tokens = 0
 
     def prepare(self, advances: SequenceABC[Advance]) -> PreparedStep:
-        """Allocate for a step, all or nothing; raises `CapacityError` before taking any page."""
+        """Allocate for a step, all or nothing; raises `CapacityError` before taking any page.
+
+        All sequences of a step have pages of the same network.
+        """
         self._check_room(advances)
         step = PreparedStep(advances=advances, after=[{} for _ in advances])
-        for kv in self.classes:
+        for kv in self._classes(advances):
             for index, advance in enumerate(advances):
                 step.after[index][kv.cache_class] = self._extend(kv, advance, step)
             step.block_tables[kv.cache_class] = _block_table(kv, step)
@@ -99,10 +103,10 @@ class KvCache:
     def commit(self, step: PreparedStep) -> None:
         """The step has run: keep what the sequences need from here, free what left the windows."""
         for advance, after in zip(step.advances, step.after, strict=True):
-            for kv in self.classes:
-                before = advance.pages.held[kv.cache_class]
-                gone = min(after[kv.cache_class].first, before.end) - before.first
-                self.pools[kv.bucket].give(before.pages[:, : max(gone, 0)])
+            for cache_class, before in advance.pages.held.items():
+                gone = min(after[cache_class].first, before.end) - before.first
+                bucket = self.layout[cache_class].bucket
+                self.pools[bucket].give(before.pages[:, : max(gone, 0)])
             advance.pages.held = after
             advance.pages.num_tokens = advance.end
 
@@ -111,9 +115,12 @@ class KvCache:
         for bucket, pages in step.taken:
             self.pools[bucket].give(pages)
 
+    def _classes(self, advances: SequenceABC[Advance]) -> list[ClassLayout]:
+        return [self.layout[cache_class] for cache_class in advances[0].pages.held]
+
     def _check_room(self, advances: SequenceABC[Advance]) -> None:
         need = dict.fromkeys(Bucket, 0)
-        for kv in self.classes:
+        for kv in self._classes(advances):
             for advance in advances:
                 start, end = _new_columns(kv, advance)
                 need[kv.bucket] += (end - start) * len(kv.layers)

@@ -16,8 +16,8 @@ FORMATS = [("fp8", "fp8"), ("fp8", "fp4"), ("bf16", "bf16"), ("fp32", "fp32")]
 
 def held_by_bucket(cache, pages):
     found = dict.fromkeys(Bucket, 0)
-    for kv in cache.classes:
-        found[kv.bucket] += pages.held[kv.cache_class].pages.size
+    for cache_class, held in pages.held.items():
+        found[cache.layout[cache_class].bucket] += held.pages.size
     return found
 
 
@@ -25,10 +25,10 @@ def check_ownership(cache, sequences):
     """Free + held = total, and no page twice."""
     for bucket, pool in cache.pools.items():
         owned = [
-            seq.held[kv.cache_class].pages.ravel()
+            held.pages.ravel()
             for seq in sequences
-            for kv in cache.classes
-            if kv.bucket is bucket and seq.held
+            for cache_class, held in seq.held.items()
+            if cache.layout[cache_class].bucket is bucket
         ]
         ids = np.concatenate(owned) if owned else np.empty(0, np.int32)
         assert ids.size + pool.num_free == pool.num_pages
@@ -39,7 +39,7 @@ def check_ownership(cache, sequences):
 @given(data=st.data())
 def test_random_steps_hold_exactly_what_the_layout_says(data):
     kv_format, indexer = data.draw(st.sampled_from(FORMATS))
-    layout = solve(SPEC, kv_format, indexer, mtp=True)
+    layout = solve(SPEC, kv_format, indexer)
     cache = KvCache(plan_for_sequences(layout, [3000] * 3))
     sequences = [cache.open() for _ in range(3)]
     for _ in range(data.draw(st.integers(1, 12))):
@@ -76,7 +76,7 @@ def test_every_token_of_a_window_is_where_the_tables_say(kv_format, indexer):
     for size in (5, 1, 1, 130, 1, 64, 3, 300, 1, 1, 256, 7):
         start, end = seq.num_tokens, seq.num_tokens + size
         step = cache.prepare([Advance(seq, end)])
-        for kv in cache.classes:
+        for kv in layout.classes.values():
             table = step.block_tables[kv.cache_class][:, 0]
             slots = step.slot_mappings[kv.cache_class]
             epp = kv.entries_per_page
@@ -119,3 +119,15 @@ def test_a_step_that_does_not_fit_takes_nothing():
     with pytest.raises(CapacityError, match=r"needs \d+ pages of the (large|middle|small) pool"):
         cache.prepare([Advance(cache.open(), 1000)])
     assert {b: p.num_free for b, p in cache.pools.items()} == free
+
+
+def test_trunk_and_mtp_share_the_pools():
+    layout = solve(SPEC, "fp8", "fp8", mtp=True)
+    cache = KvCache(plan_for_sequences(layout, [600]))
+    sequences = [cache.open(), cache.open(mtp=True)]
+    for end in (200, 201, 600):
+        for seq in sequences:
+            cache.commit(cache.prepare([Advance(seq, end)]))
+            check_ownership(cache, sequences)
+    held = [held_by_bucket(cache, seq) for seq in sequences]
+    assert {b: held[0][b] + held[1][b] for b in Bucket} == layout.pages_per_sequence(600)
