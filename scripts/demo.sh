@@ -7,7 +7,12 @@ cd "$(dirname "$0")/.."
 prompt="The sky is"
 
 step() {
-    printf '\n\033[1m$ dsv4-trt %s\033[0m\n' "$*"
+    local shown="dsv4-trt" word
+    for word in "$@"; do
+        case $word in *' '*) shown+=" \"$word\"" ;; *) shown+=" $word" ;; esac
+    done
+    if [ -t 1 ]; then shown=$'\033[1m'"$shown"$'\033[0m'; fi
+    printf '\n$ %s\n' "$shown"
     "$dsv4" "$@"
 }
 
