@@ -1,0 +1,51 @@
+"""`dsv4-trt inspect`: what a checkpoint or bundle holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.errors import ConfigError
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@option("--tensors", is_flag=True, help="List every tensor: type, shape, bytes, file.")
+@option("--graph", is_flag=True, help="List every node of a bundle's graphs.")
+@option(
+    "--precision",
+    type=click.Choice(["serving", "exact", "all"]),
+    default="serving",
+    help="Which graphs --graph lists.",
+)
+@json_option
+def command(path: Path, tensors: bool, graph: bool, precision: str, as_json: bool) -> None:
+    """Show what an official checkpoint, a rank checkpoint or an engine bundle holds.
+
+    \b
+    Example:
+      dsv4-trt inspect ENGINE --graph
+    """
+    from dsv4_trt.cli.inspect_report import inspect
+    from dsv4_trt.cli.inspect_text import print_report
+
+    report = inspect(path)
+    if graph and "graphs" not in report:
+        raise ConfigError(
+            f"{path} is of kind '{report['kind']}' and has no graph; expected an engine bundle, "
+            "the output of `dsv4-trt build`"
+        )
+    if not tensors:
+        del report["tensors"]
+    graphs = report.pop("graphs", {})
+    if graph:
+        report["graphs"] = {
+            name: parts for name, parts in graphs.items() if precision in (name, "all")
+        }
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        print_report(report)

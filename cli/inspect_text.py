@@ -1,0 +1,98 @@
+"""The report of `dsv4-trt inspect` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dsv4_trt.cli.inspect_parts import Report
+from dsv4_trt.graph import Graph
+
+PLAIN_WIDTH = 200  # columns when the output is not a terminal
+
+
+def print_report(report: Report) -> None:
+    """Print what the report holds."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console.print(f"{report['kind']} {escape(report['path'])}", soft_wrap=True)
+    console.print(_pairs("config", _flat(report["model"])))
+    for part in ("storage", "mapping", "build", "kv"):
+        if part in report:
+            console.print(_pairs(part, _flat(report[part])))
+    console.print(_rows("layers", report["layers"]))
+    console.print(_parameters(report["parameters"]))
+    for title, part in (("tensors by type", "dtypes"), ("files", "files"), ("tensors", "tensors")):
+        if report.get(part):
+            console.print(_rows(title, report[part]))
+    for path in report.get("missing_weights", ()):
+        console.print(f"weights not found: {escape(path)}", soft_wrap=True)
+    for precision, parts in report.get("graphs", {}).items():
+        for part, data in parts.items():
+            console.print(_graph(f"graph {part}, {precision}", data))
+
+
+def _flat(data: Report, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif key != "compress_ratios":  # shown as the layers
+            yield prefix + key, value
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        number = column.startswith("num_") or column == "value"
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
+    table = _table(title, "key", "value")
+    for key, value in pairs:
+        table.add_row(key, _cell(value))
+    return table
+
+
+def _rows(title: str, rows: list[Report]) -> Table:
+    table = _table(title, *rows[0])
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return escape(str(value))
+
+
+def _parameters(counts: Report) -> Table:
+    table = _table("parameters", "of", "num_parameters", "value")
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}", f"{count / 1e9:.2f}e9")
+    return table
+
+
+def _graph(title: str, data: Report) -> Table:
+    graph = Graph.from_json(data)
+    table = _table(title, "node", "op", "inputs", "outputs", "attrs")
+    for node in graph.nodes:
+        outputs = {}
+        for key, name in node.outputs.items():
+            value = graph.values[name]
+            shape = ", ".join(str(dim) for dim in value.shape)
+            outputs[key] = f"{name} {value.dtype}[{shape}]"
+        cells = (node.name, node.op, _lines(node.inputs), _lines(outputs), _lines(node.attrs))
+        table.add_row(*cells, end_section=True)
+    return table
+
+
+def _lines(items: dict[str, Any]) -> str:
+    return escape("\n".join(f"{key}={value}" for key, value in items.items()))
