@@ -16,9 +16,10 @@ from dsv4_trt.convert.names import MTP_COPIES, official_tensors
 from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
 from dsv4_trt.convert.random_checkpoint_shards import plan_shards
 from dsv4_trt.convert.random_checkpoint_tokenizer import tokenizer_files
+from dsv4_trt.convert.random_checkpoint_values import draw
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import CapacityError, ConfigError, MissingDependency
-from dsv4_trt.presets import TINY
+from dsv4_trt.presets import FLASH, TINY, cut_layers
 from dsv4_trt.rank_tensors import TensorSpec
 
 SPEC = replace(TINY, vocab_size=1024)
@@ -318,3 +319,11 @@ def test_usage_errors(arguments, tmp_path):
     assert result.exit_code == 2
     assert not (tmp_path / "made").exists()
     shutil.rmtree(tmp_path)
+
+
+def test_memory_does_not_grow_with_the_tensors():
+    for tensor in official_tensors(cut_layers(FLASH, 1), scale_dtype=DType.F8_E8M0, mtp=False):
+        first = next(draw(tensor, FLASH, 0))
+        assert first.nbytes <= 8 << 20, tensor
+        if ".experts.0." in tensor.name:
+            break
