@@ -1,8 +1,13 @@
 """One function, many ways to call it: chunks, decode, batches, order, ranks. Exact precision."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
+from dsv4_trt.dtypes import DType
+from dsv4_trt.presets import TINY
 from tests.engine.workshop import Chunk, Stepper, logits, random_ids
 
 LIMIT = 1e-4  # logits; scale about 3
@@ -106,6 +111,32 @@ def test_ranks_give_the_same_logits(workshop, tiny_a, engine, tp, ep):
     ids = random_ids(133, seed=3)
     one = logits(engine, ids[:130], decode=ids[130:], mtp=True)
     many = logits(workshop.engine(tiny_a, tp=tp, ep=ep), ids[:130], decode=ids[130:], mtp=True)
+    for key, rows in one.items():
+        torch.testing.assert_close(many[key], rows, atol=LIMIT, rtol=0)
+
+
+@pytest.mark.parametrize("scale_dtype", [DType.F8_E8M0, DType.F32], ids=["fp4", "fp8"])
+@pytest.mark.parametrize(("tp", "ep"), [(2, 1), (2, 2), (4, 2)])
+def test_ranks_that_split_experts_give_the_same_logits(
+    workshop, tmp_path_factory, scale_dtype, tp, ep
+):
+    """Experts wide enough to be cut, and a shared expert that is cut at tp 2 and whole at tp 4."""
+    fp8 = scale_dtype is DType.F32
+    spec = replace(
+        TINY,
+        vocab_size=512,
+        o_groups=4,
+        moe_intermediate_size=256,
+        expert_dtype="fp8" if fp8 else "fp4",
+    )
+    checkpoint = tmp_path_factory.getbasetemp() / f"wide-{scale_dtype}" / "hf"
+    if not checkpoint.exists():
+        checkpoint.parent.mkdir()
+        write_random_checkpoint(spec, checkpoint, seed=3, scale_dtype=scale_dtype, base_copies=fp8)
+    ids = random_ids(133, seed=3)
+    one = logits(workshop.engine(checkpoint), ids[:130], decode=ids[130:], mtp=True)
+    engine = workshop.engine(checkpoint, tp=tp, ep=ep)
+    many = logits(engine, ids[:130], decode=ids[130:], mtp=True)
     for key, rows in one.items():
         torch.testing.assert_close(many[key], rows, atol=LIMIT, rtol=0)
 

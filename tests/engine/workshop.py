@@ -46,11 +46,20 @@ class Workshop:
             run_cli("build", *paths, "--max_num_tokens", 2048, *build)
         return engine_dir
 
-    def engine(self, checkpoint, precision="exact", tp=1, ep=1, build=(), lens=(640, 640, 640)):
-        key = (checkpoint, precision, tp, ep, build, lens)
+    def engine(
+        self,
+        checkpoint,
+        precision="exact",
+        tp=1,
+        ep=1,
+        build=(),
+        lens=(640, 640, 640),
+        device="cpu",
+    ):
+        key = (checkpoint, precision, tp, ep, build, lens, device)
         if key not in self._engines:
             bundle = open_bundle(self.bundle_dir(checkpoint, tp, ep, build), precision=precision)
-            self._engines[key] = open_engine(bundle, list(lens), device="cpu")
+            self._engines[key] = open_engine(bundle, list(lens), device=device)
         return self._engines[key]
 
 
