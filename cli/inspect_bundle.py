@@ -16,8 +16,6 @@ from dsv4_trt.contract import (
     BuildSpec,
     check_format,
 )
-from dsv4_trt.convert.json_fields import read_object
-from dsv4_trt.convert.safetensors_file import read_header
 from dsv4_trt.errors import BundleMismatch
 from dsv4_trt.graph import Graph
 from dsv4_trt.kv_layout import solve
@@ -42,6 +40,8 @@ def bundle_report(path: Path) -> Report:
 
     Raises `BundleMismatch` for another format version or a damaged file.
     """
+    from dsv4_trt.convert.safetensors_file import read_header
+
     try:
         files = _read(path)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -73,6 +73,8 @@ def bundle_report(path: Path) -> Report:
 
 
 def _read(path: Path) -> _Files:
+    from dsv4_trt.convert.json_fields import read_object
+
     config, manifest, graph_file = (
         read_object(path / name, "a file of an engine bundle").data
         for name in (CONFIG_FILE, MANIFEST_FILE, GRAPH_FILE)

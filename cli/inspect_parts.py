@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.model_spec import LayerKind, ModelSpec
 from dsv4_trt.parameters import count_parameters
+
+if TYPE_CHECKING:
+    from dsv4_trt.convert.safetensors_file import StoredTensor
 
 Report = dict[str, Any]
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsv4_trt.cli.inspect_bundle import bundle_report
 from dsv4_trt.cli.inspect_parts import Report, model_report, tensor_report
 from dsv4_trt.contract import CONFIG_FILE, GRAPH_FILE, MANIFEST_FILE
-from dsv4_trt.convert.config import load_model_spec
-from dsv4_trt.convert.json_fields import read_object
-from dsv4_trt.convert.layout import detect_layout
-from dsv4_trt.convert.safetensors_file import read_header
-from dsv4_trt.convert.source import Source, open_source
-from dsv4_trt.convert.tensor_check import refuse_dspark
 from dsv4_trt.errors import CheckpointError, ConfigError
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.rank_checkpoint import load_rank_checkpoint
+
+if TYPE_CHECKING:
+    from dsv4_trt.convert.source import Source
 
 OFFICIAL, RANK, BUNDLE = "official checkpoint", "rank checkpoint", "engine bundle"
 
 
 def kind_of(path: Path) -> str:
     """Which product `path` is, told by its files; raises `ConfigError` if it is none."""
+    from dsv4_trt.convert.json_fields import read_object
+
     if (path / GRAPH_FILE).is_file() and (path / MANIFEST_FILE).is_file():
         return BUNDLE
     if (path / CONFIG_FILE).is_file():
@@ -50,6 +50,10 @@ def inspect(path: Path) -> Report:
 
 
 def _official(path: Path) -> Report:
+    from dsv4_trt.convert.config import load_model_spec
+    from dsv4_trt.convert.layout import detect_layout
+    from dsv4_trt.convert.source import open_source
+
     source = open_source(path)
     layout = detect_layout(source)
     spec = load_model_spec(path, layout.expert_dtype)
@@ -68,6 +72,8 @@ def _official(path: Path) -> Report:
 
 
 def _drafter(source: Source, spec: ModelSpec) -> str:
+    from dsv4_trt.convert.tensor_check import refuse_dspark
+
     if not any(name.startswith("mtp.") for name in source.tensors):
         return "none"
     try:
@@ -78,6 +84,8 @@ def _drafter(source: Source, spec: ModelSpec) -> str:
 
 
 def _rank(path: Path) -> Report:
+    from dsv4_trt.convert.safetensors_file import read_header
+
     checkpoint = load_rank_checkpoint(path)
     return {
         **model_report(checkpoint.spec),
