@@ -45,7 +45,7 @@ def command(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    r"""Build an engine bundle from a rank checkpoint.
+    """Build an engine bundle from a rank checkpoint.
 
     \b
     Example:

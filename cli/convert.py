@@ -53,7 +53,7 @@ def command(
     as_json: bool,
     **choices: Any,
 ) -> None:
-    r"""Convert an official DeepSeek-V4 checkpoint to one file per rank.
+    """Convert an official DeepSeek-V4 checkpoint to one file per rank.
 
     The result appears complete or not at all. An interrupted run keeps what it finished in
     .NAME.partial beside the output, for --resume; a run without --resume starts over.

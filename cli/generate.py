@@ -57,7 +57,7 @@ def command(
     as_json: bool,
     **sampling: Any,
 ) -> None:
-    r"""Generate from a prompt.
+    """Generate from a prompt.
 
     \b
     Example:

@@ -43,7 +43,7 @@ def command(
     device: str,
     checkpoint_dir: Path | None,
 ) -> None:
-    r"""Write the logits of prompts given as token ids.
+    """Write the logits of prompts given as token ids.
 
     PROMPTS is a JSON list of {"id": "a", "token_ids": [0, 17], "forced_ids": [5]}; forced_ids are
     optional and are fed while decoding instead of the greedy tokens. The output holds fp32 tensors
