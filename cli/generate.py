@@ -87,7 +87,7 @@ def command(
     for token in generate(engine, token_ids, params, text):
         tokens.append(token)
         if not as_json:
-            show(token, as_text=text is not None)
+            show(token, as_text=text is not None, with_logprobs=params.logprobs is not None)
     if as_json:
         click.echo(json.dumps(summary(token_ids, tokens), ensure_ascii=False))
     else:
@@ -110,15 +110,15 @@ def with_bos(bundle: Bundle, token_ids: list[int]) -> list[int]:
     return token_ids if token_ids[:1] == [bos] else [bos, *token_ids]
 
 
-def show(token: GeneratedToken, *, as_text: bool) -> None:
-    """Print one token as it comes: its text, its id, or with log-probabilities a line."""
+def show(token: GeneratedToken, *, as_text: bool, with_logprobs: bool) -> None:
+    """Print one token as it comes: its text or its id, or a line with log-probabilities."""
     sampled = token.token
-    if sampled.top:
-        best = "  ".join(f"{token_id}:{logprob:.4f}" for token_id, logprob in sampled.top)
-        shown = repr(token.text) if as_text else ""
-        click.echo(f"{sampled.token_id:>7} {sampled.logprob:9.4f} {shown}   top {best}")
-    else:
+    if not with_logprobs:
         click.echo(token.text if as_text else f"{sampled.token_id} ", nl=False)
+        return
+    best = "  ".join(f"{token_id}:{logprob:.4f}" for token_id, logprob in sampled.top)
+    shown = f"  {token.text!r}" if as_text else ""
+    click.echo(f"{sampled.token_id:>7} {sampled.logprob:9.4f}  [{best}]{shown}")
 
 
 def summary(prompt_ids: list[int], tokens: list[GeneratedToken]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4_trt.cli.options import option
+from dsv4_trt.cli.options import json_option, option
 from dsv4_trt.cli.progress import progress
 from dsv4_trt.errors import RequestError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="Where to run."
 )
 @option("--checkpoint_dir", type=click.Path(path_type=Path), help="Where the weights are.")
+@json_option
 def command(
     engine_dir: Path,
     prompts: Path,
@@ -42,6 +43,7 @@ def command(
     mtp: bool,
     device: str,
     checkpoint_dir: Path | None,
+    as_json: bool,
 ) -> None:
     """Write the logits of prompts given as token ids.
 
@@ -77,7 +79,11 @@ def command(
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    click.echo(f"wrote {len(tensors)} tensors to {output}")
+    if as_json:
+        shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        click.echo(json.dumps({"output": str(output), "tensors": shapes}))
+    else:
+        click.echo(f"wrote {len(tensors)} tensors to {output}")
 
 
 def read_prompts(path: Path) -> list[LogitsPrompt]:

@@ -57,3 +57,8 @@ def main() -> None:
     except Dsv4Error as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        click.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        sys.exit(1)
