@@ -1,6 +1,20 @@
-"""Tests that need a GPU are skipped, and counted, where there is none."""
+"""Shared fixtures; tests that need a GPU are skipped, and counted, where there is none."""
 
 import pytest
+
+from tests.workshop import Workshop, golden_roots
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory):
+    """Builds engines through the command line and keeps them for the whole run."""
+    return Workshop(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="session")
+def tiny_a():
+    """The golden model that travels with the repository."""
+    return golden_roots()["tiny-a"] / "checkpoint"
 
 
 def pytest_collection_modifyitems(items):

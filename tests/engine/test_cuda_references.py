@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dsv4_trt.errors import ConfigError
-from tests.engine.workshop import logits, random_ids
+from tests.workshop import logits, random_ids
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.engine.workshop import golden_roots, logits
+from tests.workshop import golden_roots, logits
 
 ROOTS = golden_roots()
 EXACT_LIMIT = 1e-4  # 3 times the spread between float32 and float64 runs of the same code

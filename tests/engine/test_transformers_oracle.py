@@ -9,7 +9,7 @@ import torch
 
 from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
 from dsv4_trt.presets import TINY
-from tests.engine.workshop import logits, random_ids
+from tests.workshop import logits, random_ids
 
 pytestmark = pytest.mark.oracle
 

@@ -23,7 +23,7 @@ def run_cli(*args):
 
 def golden_roots():
     """Folders of golden checkpoints by name: all of them if given, the one in the tree otherwise."""
-    root = Path(os.environ.get("DSV4_GOLDEN_DIR", Path(__file__).parents[1] / "golden"))
+    root = Path(os.environ.get("DSV4_GOLDEN_DIR", Path(__file__).parent / "golden"))
     return {p.parent.name: p.parent for p in sorted(root.glob("*/checkpoint"))}
 
 

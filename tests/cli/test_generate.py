@@ -1,0 +1,151 @@
+"""`dsv4-trt generate` and `dsv4-trt logits` as a user calls them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dsv4_trt.errors import CheckpointError, RequestError
+from tests.workshop import logits, random_ids, run_cli
+
+
+@pytest.fixture(scope="module")
+def engine_dir(workshop, tiny_a):
+    return workshop.bundle_dir(tiny_a, build=("--max_seq_len", "400"))
+
+
+def generate(engine_dir, *args):
+    return json.loads(run_cli("generate", "--engine_dir", engine_dir, "--json", *args))
+
+
+def test_greedy_tokens_are_the_best_of_each_row(workshop, tiny_a, engine_dir):
+    ids = random_ids(20)
+    run = generate(
+        engine_dir, "--token_ids", ",".join(map(str, ids)), "--max_tokens", 6,
+        "--temperature", 0, "--ignore_eos", "--precision", "exact",
+    )  # fmt: skip
+    engine = workshop.engine(tiny_a)
+    found = logits(engine, ids, decode=run["token_ids"])
+    rows = torch.cat([found["prefill"][-1:], found["decode"][:-1]])
+    assert run["token_ids"] == rows.argmax(dim=-1).tolist()
+    assert run["finish_reason"] == "length"
+
+
+def test_a_seed_repeats_and_seeds_differ(engine_dir):
+    runs = [
+        generate(engine_dir, "--token_ids", "0 5 17", "--max_tokens", 8, "--seed", seed)
+        for seed in (1, 1, 2)
+    ]
+    assert runs[0]["token_ids"] == runs[1]["token_ids"] != runs[2]["token_ids"]
+
+
+def test_a_stop_token_ends_generation(workshop, tiny_a, engine_dir):
+    """The golden prompt `eos` reaches the end-of-sentence token after a few greedy steps."""
+    manifest = json.loads((tiny_a.parent / "manifest.json").read_text())
+    prompt = next(p for p in manifest["prompts"] if p["name"] == "eos")
+    run = generate(
+        engine_dir, "--token_ids", " ".join(map(str, prompt["ids"])), "--temperature", 0,
+        "--precision", "exact",
+    )  # fmt: skip
+    step = prompt["exact"]["greedy_tokens"].index(1)
+    assert run["token_ids"] == prompt["exact"]["greedy_tokens"][: step + 1]
+    assert run["finish_reason"] == "stop"
+
+
+def test_text_needs_a_tokenizer(engine_dir):
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing.*--token_ids"):
+        generate(engine_dir, "--prompt", "hello")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--token_ids", "0 1 2", "--max_tokens", 398), "above the engine's max_seq_len 400"),
+        (("--token_ids", "0 512"), r"token id 512; the vocabulary is 0 to 511"),
+        (("--token_ids", ""), "no tokens"),
+        (("--token_ids", "0", "--temperature", -1), "temperature is -1.0"),
+        (("--token_ids", "0", "--stop", "x"), "--prompt"),
+    ],
+)
+def test_illegal_requests_are_refused(engine_dir, args, message):
+    with pytest.raises(RequestError, match=message):
+        generate(engine_dir, *args)
+
+
+def run_program(*args):
+    command = [sys.executable, "-m", "dsv4_trt.cli", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_exit_codes(engine_dir, tmp_path):
+    """2 for usage, 1 with one line for our errors, nothing but the result on stdout."""
+    usage = run_program("generate", "--engine_dir", engine_dir)
+    assert (usage.returncode, usage.stdout) == (2, "")
+    ours = run_program("generate", "--engine_dir", tmp_path, "--token_ids", "0")
+    assert (ours.returncode, ours.stdout) == (1, "")
+    assert ours.stderr.startswith("error: ")
+    assert ours.stderr.count("\n") == 1
+    fine = run_program(
+        "generate", "--engine-dir", engine_dir, "--token-ids", "0", "--max-tokens", 2
+    )
+    assert fine.returncode == 0
+    assert fine.stderr == ""
+    assert len(fine.stdout.split()) == 2
+
+
+def write_prompts(path, *prompts):
+    path.write_text(json.dumps(list(prompts)))
+    return path
+
+
+def test_logits_file_holds_what_the_library_computes(workshop, tiny_a, engine_dir, tmp_path):
+    ids = random_ids(30, seed=4)
+    prompts = write_prompts(
+        tmp_path / "p.json",
+        {"id": "a", "token_ids": ids[:20], "forced_ids": ids[20:22]},
+        {"id": "b", "token_ids": ids},
+    )
+    out = tmp_path / "out.safetensors"
+    run_cli(
+        "logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output", out,
+        "--precision", "exact", "--decode", 2, "--chunk", 7, "--mtp",
+    )  # fmt: skip
+    found = load_file(out)
+    suffixes = ("", ".decode", ".mtp", ".mtp_decode")
+    assert set(found) == {f"{name}{suffix}" for name in "ab" for suffix in suffixes}
+    expected = logits(workshop.engine(tiny_a), ids[:20], decode=ids[20:22], mtp=True)
+    names = {"prefill": "a", "decode": "a.decode", "mtp": "a.mtp", "mtp_decode": "a.mtp_decode"}
+    for key in ("prefill", "decode", "mtp"):
+        torch.testing.assert_close(found[names[key]], expected[key], atol=1e-4, rtol=0)
+    last = tmp_path / "last.safetensors"
+    run_cli(
+        "logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output", last,
+        "--precision", "exact", "--positions", "last",
+    )  # fmt: skip
+    for name in "ab":
+        torch.testing.assert_close(load_file(last)[name], found[name][-1:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ({"id": "a", "token_ids": []}, "no token_ids"),
+        ({"id": "a", "token_ids": [0] * 399}, "longer than the engine's max_seq_len 400"),
+        ({"id": "a", "token_ids": [-1]}, "token id -1"),
+        ({"id": "a", "token_ids": [0, 1.5]}, "whole numbers"),
+        ({"id": "a", "ids": [0]}, "expected the keys id, token_ids"),
+        ({"id": 3, "token_ids": [0]}, "non-empty string"),
+    ],
+)
+def test_illegal_prompts_are_refused(engine_dir, tmp_path, prompt, message):
+    prompts = write_prompts(tmp_path / "p.json", prompt)
+    out = tmp_path / "out.safetensors"
+    with pytest.raises(RequestError, match=message):
+        run_cli(
+            "logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output", out,
+            "--decode", 2,
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == [prompts]

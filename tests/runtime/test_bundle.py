@@ -1,0 +1,147 @@
+"""Bundles open only whole, at a known version, and with the weights they were built from."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from dsv4_trt.errors import BuildError, BundleMismatch, ConfigError
+from dsv4_trt.identity import weights_identity
+from dsv4_trt.runtime.bundle import open_bundle
+from tests.workshop import run_cli
+
+
+@pytest.fixture
+def bundle(workshop, tiny_a, tmp_path):
+    """A copy of a bundle that a test may damage; its weights are links to the checkpoint's."""
+    source = workshop.bundle_dir(tiny_a)
+    shutil.copytree(source, tmp_path / "engine", copy_function=os.link)
+    return tmp_path / "engine"
+
+
+def rewrite(path, **changes):
+    """Replace keys of a JSON file without touching what is linked to it."""
+    data = json.loads(path.read_text()) | changes
+    path.unlink()
+    path.write_text(json.dumps(data))
+
+
+def test_a_bundle_describes_itself(bundle):
+    opened = open_bundle(bundle)
+    assert opened.precision.name == "serving"
+    assert opened.spec.compress_ratios == (0, 4, 128, 4)
+    assert opened.mtp is not None
+    assert opened.encoder_revision == "v4-preview"
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert set(manifest["files"]) == {"config.json", "graph.json", "generation_config.json"}
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "config.json", "graph.json"])
+def test_a_missing_file_is_named(bundle, name):
+    (bundle / name).unlink()
+    with pytest.raises((BundleMismatch, ConfigError), match=name):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("name", ["config.json", "graph.json"])
+def test_a_changed_file_is_refused(bundle, name):
+    rewrite(bundle / name, extra=1)
+    with pytest.raises(BundleMismatch, match=rf"{name} was changed after the bundle was built"):
+        open_bundle(bundle)
+
+
+def test_another_format_version_is_refused_by_name(bundle):
+    rewrite(bundle / "manifest.json", format_version=99)
+    with pytest.raises(BundleMismatch, match=r"engine bundle .* has format version 99"):
+        open_bundle(bundle)
+
+
+def test_a_damaged_manifest_is_a_typed_error(bundle):
+    rewrite(bundle / "manifest.json", ranks=[{"file": 3}])
+    with pytest.raises(BundleMismatch, match="damaged"):
+        open_bundle(bundle)
+
+
+def test_an_unknown_precision_is_refused(bundle):
+    with pytest.raises(ConfigError, match=r"precision 'fp64' is unknown; .* serving, exact"):
+        open_bundle(bundle, precision="fp64")
+
+
+def flip_byte(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_other_weights_are_refused(bundle):
+    rank = bundle / "weights" / "rank0.safetensors"
+    flip_byte(rank, rank.stat().st_size - 1)
+    with pytest.raises(BundleMismatch, match=r"other weights than the bundle .* built from"):
+        open_bundle(bundle)
+
+
+def test_weights_of_another_size_are_refused(bundle):
+    rank = bundle / "weights" / "rank0.safetensors"
+    data = rank.read_bytes()
+    rank.unlink()
+    rank.write_bytes(data[:-7])
+    with pytest.raises(BundleMismatch, match=r"bytes, the bundle .* was built for"):
+        open_bundle(bundle)
+
+
+def test_moved_weights_are_found_where_the_user_says(bundle, tmp_path):
+    moved = tmp_path / "moved"
+    (bundle / "weights").rename(moved)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["ranks"][0]["path"] = str(tmp_path / "gone" / "rank0.safetensors")
+    rewrite(bundle / "manifest.json", ranks=manifest["ranks"])
+    with pytest.raises(BundleMismatch, match="--checkpoint_dir"):
+        open_bundle(bundle)
+    opened = open_bundle(bundle, checkpoint_dir=moved)
+    assert opened.rank_files == (moved / "rank0.safetensors",)
+
+
+def test_identity_sees_the_first_and_last_byte_of_every_tensor(bundle, tmp_path):
+    rank = bundle / "weights" / "rank0.safetensors"
+    copy = tmp_path / "copy.safetensors"
+    shutil.copyfile(rank, copy)
+    before = weights_identity(copy)
+    assert before == weights_identity(rank)
+    header = int.from_bytes(copy.read_bytes()[:8], "little")
+    tensors = json.loads(copy.read_bytes()[8 : 8 + header])
+    tensors.pop("__metadata__", None)
+    for name in list(tensors)[:3]:
+        start, end = tensors[name]["data_offsets"]
+        for offset in (start, end - 1):
+            flip_byte(copy, 8 + header + offset)
+            assert weights_identity(copy) != before
+            flip_byte(copy, 8 + header + offset)
+
+
+def test_build_refuses_what_it_can_not_build(workshop, tiny_a, tmp_path):
+    workshop.bundle_dir(tiny_a)
+    checkpoint = next(workshop.root.glob("*-1-1.ckpt"))
+    build = ("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine")
+    with pytest.raises(BuildError, match=r"max_seq_len 2000000 is above .* 1048576"):
+        run_cli(*build, "--max_seq_len", 2000000)
+    with pytest.raises(ConfigError, match=r"max_num_tokens 4 is below max_batch_size 64"):
+        run_cli(*build, "--max_num_tokens", 4)
+    assert list(tmp_path.iterdir()) == []
+    run_cli(*build)
+    with pytest.raises(BuildError, match="already exists"):
+        run_cli(*build)
+
+
+def test_an_interrupted_build_leaves_nothing(workshop, tiny_a, tmp_path, monkeypatch):
+    workshop.bundle_dir(tiny_a)
+    checkpoint = next(workshop.root.glob("*-1-1.ckpt"))
+
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dsv4_trt.builder.bundle.weights_identity", interrupt)
+    with pytest.raises((KeyboardInterrupt, AssertionError)):
+        run_cli("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine")
+    assert list(tmp_path.iterdir()) == []
