@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from dsv4_trt.plugins.reference.attention_keys import (
+    CompressedKeys,
     EntrySource,
     KeyPart,
     older_keys,
-    picked_part,
-    shared_part,
     window_part,
 )
 from dsv4_trt.plugins.reference.codecs import FLOATS
@@ -61,20 +60,17 @@ def sparse_attention(
     for span in spans(query_start, seq_lens):
         older = older_keys(swa_pool, table, span, entry, window, swa_entries_per_page)
         recent = torch.cat((older, kv[span.begin : span.end].float()))
-        source, shared, width = None, None, 0
+        compressed, width = None, 0
         if ratio and pool is not None and block_table is not None:
             source = EntrySource(pool, block_table[layer_row, span.seq], entry, entries_per_page)
             width = span.length // ratio if topk is None else topk.shape[1]
-        if source and topk is None:
-            shared = source.read(torch.arange(width, device=q.device))
+            shared = source.read(torch.arange(width, device=q.device)) if topk is None else None
+            compressed = CompressedKeys(source, ratio, shared)
         for rows in _query_blocks(span, q, window + width, own=topk is not None):
             at = positions[rows].long()
             parts = [window_part(recent, span.start - older.shape[0], at, window)]
-            visible = (at + 1) // max(ratio, 1)
-            if shared is not None:
-                parts.append(shared_part(shared, visible))
-            elif source and topk is not None:
-                parts.extend(picked_part(source, topk[rows], visible))
+            if compressed is not None:
+                parts += compressed.parts(at, None if topk is None else topk[rows])
             out[rows] = attend(q[rows].float(), parts, sinks, sm_scale, FLOATS[prob_dtype])
     return {"out": rotate_tail(out, positions, inv_freq, inverse=True)}
 

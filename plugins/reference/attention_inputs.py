@@ -47,4 +47,6 @@ def qkv_rope_insert(
 
 def head_norm(q: Tensor, eps: float) -> Tensor:
     """Weightless RMS norm over the last dimension, every step rounded to the dtype of `q`."""
-    return q * torch.rsqrt(q.square().mean(-1, keepdim=True) + eps)
+    mean = q.square().mean(-1, keepdim=True) + eps
+    # in fp32: on CPU the bf16 rsqrt rounds once or twice, depending on where an element lies
+    return q * torch.rsqrt(mean.float()).to(q.dtype)

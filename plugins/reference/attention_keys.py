@@ -33,6 +33,21 @@ class EntrySource(NamedTuple):
         return read(self.pool, place, self.format, self.per_page)
 
 
+class CompressedKeys(NamedTuple):
+    """What the queries of one sequence can attend to besides their windows."""
+
+    source: EntrySource
+    ratio: int
+    shared: Tensor | None  # all entries, fp32 [m, D]; None where each query picks its own
+
+    def parts(self, at: Tensor, picks: Tensor | None) -> list[KeyPart]:
+        """Keys of queries at positions `at [n]` with their `picks [n, K]`."""
+        visible = (at + 1) // self.ratio
+        if self.shared is not None:
+            return [shared_part(self.shared, visible)]
+        return [] if picks is None else picked_part(self.source, picks, visible)
+
+
 def older_keys(
     pool: Tensor, table: Tensor, span: Span, format: EntryFormat, window: int, per_page: int
 ) -> Tensor:

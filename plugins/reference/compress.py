@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from dsv4_trt.plugins.reference.codecs import FLOATS
-from dsv4_trt.plugins.reference.entries import indexer_entry, kv_entry, plain_entry
+from dsv4_trt.plugins.reference.entries import EntryFormat, indexer_entry, kv_entry, plain_entry
 from dsv4_trt.plugins.reference.hadamard import hadamard as hadamard_transform
 from dsv4_trt.plugins.reference.norms import normalise
 from dsv4_trt.plugins.reference.pages import older_places, read, slot_places, write
@@ -48,47 +50,75 @@ def compress(
 
     `kv_gate [T, 2 * overlap * width]` fp32 holds values, then gates. Both pools are updated in place.
     """
-    lanes = overlap * width
-    state_table = state_block_table[layer_row]
-    state = plain_entry("fp32", 2 * lanes)
+    lanes, tokens_per_entry = overlap * width, ratio * overlap
     series = kv_gate.clone()
     series[:, lanes:] += ape[positions.long() % ratio]
-
-    rows, place = slot_places(block_table[layer_row], seq_ids, slot_mapping, entries_per_page)
-    starts = start_positions(query_start, seq_lens)
-
-    def terms_of(completing: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the terms of each entry, `[n, terms, 2 * lanes]`, and their positions."""
-        back = torch.arange(1 - ratio * overlap, 1, device=kv_gate.device)
-        tokens = positions[completing].long().unsqueeze(1) + back
-        seqs = seq_ids[completing].long().unsqueeze(1).expand_as(tokens)
-        terms = series[(completing.unsqueeze(1) + back).clamp(min=0)]
-        older = (tokens >= 0) & (tokens < starts[seqs])
-        if older.any():
-            seqs = seqs[older]
-            at = older_places(
-                state_table, seqs, tokens[older], starts[seqs], window, state_entries_per_page
-            )
-            terms[older] = read(state_pool, at, state, state_entries_per_page)
-        return terms, tokens
-
-    block = max(1, _BLOCK_ELEMENTS // (ratio * overlap * 2 * lanes))
-    pooled = [_pool_terms(*terms_of(part), ratio, width) for part in torch.split(rows, block)]
-
-    kept, at = slot_places(
-        state_table, seq_ids, state_slot_mapping, state_entries_per_page, after_half=True
+    state = _State(
+        state_pool,
+        state_block_table[layer_row],
+        plain_entry("fp32", 2 * lanes),
+        state_entries_per_page,
+        window,
     )
-    write(state_pool, at, state, state_entries_per_page, series[kept])
+    step = _Step(series, positions.long(), seq_ids.long(), start_positions(query_start, seq_lens))
+    rows, place = slot_places(block_table[layer_row], seq_ids, slot_mapping, entries_per_page)
+    block = max(1, _BLOCK_ELEMENTS // (tokens_per_entry * 2 * lanes))
+    pooled = [
+        _pool_terms(*_terms(step, state, part, tokens_per_entry), ratio, width)
+        for part in torch.split(rows, block)
+    ]
+    state.store(step, state_slot_mapping)  # only after all that is older has been read
     if rows.numel():
-        firsts = positions[rows] // ratio * ratio
         entries = normalise(torch.cat(pooled).to(FLOATS[act_dtype]), norm_weight, eps)
-        entries = rotate_tail(entries, firsts, inv_freq)
+        entries = rotate_tail(entries, positions[rows] // ratio * ratio, inv_freq)
         if hadamard:
             entries, entry = hadamard_transform(entries), indexer_entry(format, width)
         else:
             entry = kv_entry(format, width, 2 * inv_freq.shape[0])
         write(pool, place, entry, entries_per_page, entries)
     return {"state_pool": state_pool, "pool": pool}
+
+
+class _Step(NamedTuple):
+    """The tokens of this step."""
+
+    series: Tensor  # fp32 [T, 2 * lanes], values and biased gates
+    positions: Tensor  # int64 [T]
+    seq_ids: Tensor  # int64 [T]
+    starts: Tensor  # int64 [S], tokens each sequence held before
+
+
+class _State(NamedTuple):
+    """The rows of recent tokens in state pages."""
+
+    pool: Tensor
+    table: Tensor  # [S, columns]
+    format: EntryFormat
+    per_page: int
+    window: int
+
+    def older(self, seqs: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
+        """Rows of tokens from before the step, `[n, 2 * lanes]`."""
+        place = older_places(self.table, seqs, tokens, starts, self.window, self.per_page)
+        return read(self.pool, place, self.format, self.per_page)
+
+    def store(self, step: _Step, slots: Tensor) -> None:
+        """Keep the rows that have a slot."""
+        rows, place = slot_places(self.table, step.seq_ids, slots, self.per_page, after_half=True)
+        write(self.pool, place, self.format, self.per_page, step.series[rows])
+
+
+def _terms(step: _Step, state: _State, completing: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The last `count` tokens up to each completing row: `[n, count, 2 * lanes]` and positions."""
+    back = torch.arange(1 - count, 1, device=completing.device)
+    tokens = step.positions[completing].unsqueeze(1) + back
+    seqs = step.seq_ids[completing].unsqueeze(1).expand_as(tokens)
+    starts = step.starts[seqs]
+    terms = step.series[(completing.unsqueeze(1) + back).clamp(min=0)]
+    older = (tokens >= 0) & (tokens < starts)
+    if older.any():
+        terms[older] = state.older(seqs[older], tokens[older], starts[older])
+    return terms, tokens
 
 
 def _pool_terms(terms: Tensor, tokens: Tensor, ratio: int, width: int) -> Tensor:
