@@ -27,7 +27,7 @@ $(VENV)/.torch: $(INSTALL)
 	touch $@
 
 $(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: $(VENV)/.torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -e '.[$*]'
 	touch $@
 
 clean:

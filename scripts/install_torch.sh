@@ -27,11 +27,11 @@ fi
 
 echo "installing $requirement"
 if [ -n "${TORCH_INDEX_URL:-}" ]; then
-    "$python" -m pip install --index-url "$TORCH_INDEX_URL" "$requirement"
+    "$python" -m pip install --no-compile --index-url "$TORCH_INDEX_URL" "$requirement"
 elif nvidia-smi -L >/dev/null 2>&1; then
-    "$python" -m pip install "$requirement"
+    "$python" -m pip install --no-compile "$requirement"
 else
-    "$python" -m pip install --quiet 'torch==2.13.0+cpu' 2>/dev/null ||
-        "$python" -m pip install --retries 1 --index-url "$cpu_index" "$requirement" ||
-        "$python" -m pip install "$requirement"
+    "$python" -m pip install --no-compile --quiet 'torch==2.13.0+cpu' 2>/dev/null ||
+        "$python" -m pip install --no-compile --retries 1 --index-url "$cpu_index" "$requirement" ||
+        "$python" -m pip install --no-compile "$requirement"
 fi
