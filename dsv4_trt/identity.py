@@ -24,28 +24,25 @@ def weights_identity(path: Path) -> str:
     file = os.open(path, os.O_RDONLY)
     try:
         length = int.from_bytes(os.pread(file, 8, 0), "little")
-        header = _header(path, os.pread(file, length, 8), length)
-        for name in sorted(header):
+        size = os.fstat(file).st_size
+        if 8 + length > size:
+            raise ValueError(f"the header needs {8 + length} bytes, the file has {size}")
+        header = json.loads(os.pread(file, length, 8))
+        for name in sorted(header.keys() - {"__metadata__"}):
             entry = header[name]
             start, end = entry["data_offsets"]
             digest.update(f"{name}|{entry['dtype']}|{entry['shape']}|".encode())
             for offset in _sample_offsets(end - start):
-                size = min(SAMPLE_BYTES, end - start - offset)
-                digest.update(os.pread(file, size, 8 + length + start + offset))
+                sample = min(SAMPLE_BYTES, end - start - offset)
+                digest.update(os.pread(file, sample, 8 + length + start + offset))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise CheckpointError(
+            f"{path} is no whole safetensors file ({type(error).__name__}: {error}); copy it again "
+            "from where it was converted, or convert again"
+        ) from error
     finally:
         os.close(file)
     return digest.hexdigest()
-
-
-def _header(path: Path, raw: bytes, length: int) -> dict[str, dict[str, list[int]]]:
-    try:
-        header = json.loads(raw)
-    except ValueError:
-        raise CheckpointError(
-            f"{path} has no readable safetensors header of {length} bytes; it was cut short or is "
-            "another kind of file"
-        ) from None
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def _sample_offsets(nbytes: int) -> list[int]:

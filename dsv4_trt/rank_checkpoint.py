@@ -39,9 +39,19 @@ class RankCheckpoint:
 def load_rank_checkpoint(path: Path) -> RankCheckpoint:
     """Read and check the folder `path`.
 
-    Raises `CheckpointError` for a missing, unreadable or truncated file and `BundleMismatch` for
+    Raises `CheckpointError` for a missing, damaged or truncated file and `BundleMismatch` for
     another format or layout version.
     """
+    try:
+        return _load(path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"a file of rank checkpoint {path} is damaged ({type(error).__name__}: {error}); "
+            "convert again"
+        ) from error
+
+
+def _load(path: Path) -> RankCheckpoint:
     config = _read_json(path / CONFIG_FILE)
     if "format_version" not in config:
         raise CheckpointError(
@@ -50,13 +60,13 @@ def load_rank_checkpoint(path: Path) -> RankCheckpoint:
         )
     check_format(f"rank checkpoint {path}", config["format_version"], CHECKPOINT_FORMAT)
     check_format(f"weight layout of {path}", config.get("layout_version"), LAYOUT_VERSION)
-    model, split, mtp = (_field(path, config, key) for key in ("model", "mapping", "mtp"))
-    spec = ModelSpec.from_json(model)
+    spec, split = ModelSpec.from_json(config["model"]), config["mapping"]
     mapping = Mapping(tp_size=split["tp_size"], moe_ep_size=split["moe_ep_size"])
     mapping.check(spec)
     manifest = _read_json(path / MANIFEST_FILE)
+    check_format(f"manifest of {path}", manifest.get("format_version"), CHECKPOINT_FORMAT)
     files = tuple(path / rank_file(rank) for rank in range(mapping.world_size))
-    ranks = _field(path, manifest, "ranks")
+    ranks = manifest["ranks"]
     if len(ranks) != len(files):
         raise CheckpointError(
             f"{path / MANIFEST_FILE} lists {len(ranks)} ranks, {CONFIG_FILE} says {len(files)}; "
@@ -68,7 +78,7 @@ def load_rank_checkpoint(path: Path) -> RankCheckpoint:
         path=path,
         spec=spec,
         mapping=mapping,
-        mtp=mtp,
+        mtp=config["mtp"],
         config=config,
         manifest=manifest,
         rank_files=files,
@@ -87,12 +97,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise CheckpointError(f"{path} holds a {type(data).__name__}, expected an object")
     return data
-
-
-def _field(path: Path, data: dict[str, Any], key: str) -> Any:
-    if key not in data:
-        raise CheckpointError(f"rank checkpoint {path} lacks the key '{key}'; convert again")
-    return data[key]
 
 
 def _check_size(file: Path, expected: int) -> None:

@@ -56,19 +56,17 @@ def open_bundle(
     Raises `BundleMismatch` for another format version, a changed file or the wrong weights, and
     `ConfigError` if `path` is no bundle or `precision` is not one of its graphs.
     """
-    manifest = _read_json(path, MANIFEST_FILE)
-    check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
     try:
-        return _open(path, manifest, precision, checkpoint_dir)
-    except (KeyError, TypeError, AttributeError) as error:
+        return _open(path, precision, checkpoint_dir)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BundleMismatch(
             f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
         ) from error
 
 
-def _open(
-    path: Path, manifest: dict[str, Any], precision: str, checkpoint_dir: Path | None
-) -> Bundle:
+def _open(path: Path, precision: str, checkpoint_dir: Path | None) -> Bundle:
+    manifest = _read_json(path, MANIFEST_FILE)
+    check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
     _check_files(path, manifest["files"])
     config = _read_json(path, CONFIG_FILE)
     graph_file = _read_json(path, GRAPH_FILE)

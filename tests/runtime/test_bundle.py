@@ -61,6 +61,10 @@ def test_a_damaged_manifest_is_a_typed_error(bundle):
     rewrite(bundle / "manifest.json", ranks=[{"file": 3}])
     with pytest.raises(BundleMismatch, match="damaged"):
         open_bundle(bundle)
+    (bundle / "manifest.json").unlink()
+    (bundle / "manifest.json").write_text("[1]")
+    with pytest.raises(BundleMismatch, match="damaged"):
+        open_bundle(bundle)
 
 
 def test_an_unknown_precision_is_refused(bundle):
