@@ -54,6 +54,19 @@ def test_sinkhorn_and_direction():
     torch.testing.assert_close(out.flatten(), expected, atol=1e-5, rtol=0)
 
 
+def test_sinkhorn_takes_exactly_the_rounds_asked_for():
+    """Logits far from balance are still moving after 20 rounds."""
+    logits = torch.diag(torch.tensor([9.0, -4, 6, -7])).roll(1, 1)
+    comb = logits.double().softmax(-1) + 1e-6
+    for rows_first in [False] + [True] * 19:
+        if rows_first:
+            comb = comb / (comb.sum(1, keepdim=True) + 1e-6)
+        comb = comb / (comb.sum(0, keepdim=True) + 1e-6)
+    found = {rounds: sinkhorn(logits[None], rounds, 1e-6)[0].double() for rounds in (19, 20)}
+    torch.testing.assert_close(found[20], comb, atol=1e-6, rtol=0)
+    assert (found[19] - comb).abs().max() > 1e-5
+
+
 def test_mhc_without_mixing():
     streams = torch.randn(2, 4, 8)
     out = call_all("mhc_pre", streams=streams, **mhc_site(torch.zeros(24, 32), 8))
