@@ -1,9 +1,9 @@
 """What an op's table entry says, and how shapes and dtypes follow from it.
 
 Shapes are tuples of dimension expressions: an integer, a name that binds on first sight and must match
-after that, or a product or quotient of bound names ("2*width", "K/128"). A leading "..." stands for any
-leading dimensions. Attributes of type int are bound before the first input, so that expressions may use
-them. Run-time sizes of a graph are strings and bind to names like any other dimension.
+after that, or a product or exact quotient of bound names ("2*width", "K/128"). A leading "..." stands for
+any leading dimensions. Attributes of type int are bound before the first input, so that expressions may
+use them. Run-time sizes of a graph are strings; they bind to names too, but can not be calculated with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AttrSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class Param:
     """One input or output.
 
     dtype: an element type; "$name" binds a type variable; "@attr" reads the type from an attribute;
@@ -49,8 +49,8 @@ class Op:
 
     name: str
     doc: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[Param, ...]
+    outputs: tuple[Param, ...]
     attrs: Mapping[str, AttrSpec] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)  # output -> the input it overwrites
     collective: bool = False  # runs over all ranks at once
@@ -100,7 +100,7 @@ class Op:
                 )
 
     def _resolve_dtype(
-        self, spec: TensorSpec, types: Mapping[str, DType], attrs: Mapping[str, Attr]
+        self, spec: Param, types: Mapping[str, DType], attrs: Mapping[str, Attr]
     ) -> DType:
         if isinstance(spec.dtype, DType):
             return spec.dtype
@@ -113,7 +113,7 @@ class Op:
 
     def _match_dtype(
         self,
-        spec: TensorSpec,
+        spec: Param,
         found: DType,
         types: dict[str, DType],
         attrs: Mapping[str, Attr],
@@ -127,13 +127,13 @@ class Op:
                 f"input '{spec.name}' of op '{self.name}' is {found}; expected {expected}"
             )
 
-    def _match_shape(self, spec: TensorSpec, found: Shape, dims: dict[str, Any]) -> None:
+    def _match_shape(self, spec: Param, found: Shape, dims: dict[str, Any]) -> None:
         pattern = spec.shape
         actual = found
         if pattern and pattern[0] == "...":
-            keep = len(pattern) - 1
-            dims.setdefault("...", found[: len(found) - keep])
-            pattern, actual = pattern[1:], found[len(found) - keep :]
+            lead = max(len(found) - len(pattern) + 1, 0)
+            dims.setdefault("...", found[:lead])
+            pattern, actual = pattern[1:], found[lead:]
         if len(pattern) != len(actual):
             raise PluginError(
                 f"input '{spec.name}' of op '{self.name}' has shape {list(found)}; "
@@ -143,21 +143,38 @@ class Op:
             if isinstance(want, str) and want.isidentifier():
                 expected = dims.setdefault(want, got)
             else:
-                expected = _evaluate(want, dims)
+                expected = self._value(spec, want, dims)
             if expected != got:
                 raise PluginError(
                     f"input '{spec.name}' of op '{self.name}' has shape {list(found)}; dimension "
                     f"'{want}' is {got}, expected {expected}"
                 )
 
-    def _expand(self, spec: TensorSpec, dims: dict[str, Any]) -> list[Dim]:
+    def _expand(self, spec: Param, dims: dict[str, Any]) -> list[Dim]:
         out: list[Dim] = []
         for want in spec.shape:
             if want == "...":
                 out.extend(dims["..."])
             else:
-                out.append(_evaluate(want, dims))
+                out.append(self._value(spec, want, dims))
         return out
+
+    def _value(self, spec: Param, expression: Dim, dims: Mapping[str, Any]) -> Dim:
+        if isinstance(expression, int):
+            return expression
+        first, *rest = _TERM.findall(expression)
+        value = _atom(first, dims)
+        for operator, term in zip(rest[::2], rest[1::2], strict=True):
+            operand = _atom(term, dims)
+            fixed = isinstance(value, int) and isinstance(operand, int)
+            if not fixed or (operator == "/" and (operand == 0 or value % operand)):
+                raise PluginError(
+                    f"dimension '{expression}' of '{spec.name}' of op '{self.name}' is "
+                    f"{value} {operator} {operand}; expected whole numbers and no run-time size"
+                )
+            value = value * operand if operator == "*" else value // operand
+        result: Dim = value
+        return result
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain data; the kernel library exports the same and loading compares them."""
@@ -174,7 +191,7 @@ class Op:
         }
 
 
-def _tensor_json(spec: TensorSpec) -> dict[str, Any]:
+def _tensor_json(spec: Param) -> dict[str, Any]:
     dtype = spec.dtype
     return {
         "name": spec.name,
@@ -188,18 +205,6 @@ def _tensor_json(spec: TensorSpec) -> dict[str, Any]:
 
 
 _TERM = re.compile(r"[*/]|[A-Za-z_]\w*|\d+")
-
-
-def _evaluate(expression: Dim, dims: Mapping[str, Any]) -> Dim:
-    if isinstance(expression, int):
-        return expression
-    tokens = _TERM.findall(expression)
-    value: Any = _atom(tokens[0], dims)
-    for operator, term in zip(tokens[1::2], tokens[2::2], strict=True):
-        operand = _atom(term, dims)
-        value = value * operand if operator == "*" else value // operand
-    result: Dim = value
-    return result
 
 
 def _atom(token: str, dims: Mapping[str, Any]) -> Any:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from dsv4_trt.dtypes import DType
-from dsv4_trt.plugins.op_schema import AttrSpec, Op, TensorSpec
-from dsv4_trt.plugins.ops.common import BF16, F32, FLOAT, FLOAT_TYPE, I8, I32, INDEXER, INT, KV
+from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
+from dsv4_trt.plugins.ops.common import (
+    BF16,
+    F32,
+    FLOAT,
+    FLOAT_TYPE,
+    I8,
+    I32,
+    INDEXER,
+    INDEXER_TYPES,
+    INT,
+    KV,
+)
 
-POSITIONS = TensorSpec("positions", I32, ("T",))
-SEQ_IDS = TensorSpec("seq_ids", I32, ("T",))
-QUERY_START = TensorSpec("query_start", I32, ("S_plus_1",))
-SEQ_LENS = TensorSpec("seq_lens", I32, ("S",))
-DECODES = TensorSpec("decode_carrier", I8, ("num_decodes",))
-INV_FREQ = TensorSpec("inv_freq", F32, ("rope_pairs",))
+POSITIONS = Param("positions", I32, ("T",))
+SEQ_IDS = Param("seq_ids", I32, ("T",))
+QUERY_START = Param("query_start", I32, ("S_plus_1",))
+SEQ_LENS = Param("seq_lens", I32, ("S",))
+DECODES = Param("decode_carrier", I8, ("num_decodes",))
+INV_FREQ = Param("inv_freq", F32, ("rope_pairs",))
 
 
-def _pool(prefix: str = "", *, optional: bool = False) -> tuple[TensorSpec, TensorSpec]:
+def _pool(prefix: str = "", *, optional: bool = False) -> tuple[Param, Param]:
     """A block table `[layers, S, pages]` and the pool it points into, as bytes `[pages, page]`."""
     table = (f"{prefix}layers", "S", f"{prefix}columns")
     slab = (f"{prefix}num_pages", f"{prefix}page_bytes")
     return (
-        TensorSpec(f"{prefix}block_table", I32, table, optional=optional),
-        TensorSpec(f"{prefix}pool", I8, slab, optional=optional),
+        Param(f"{prefix}block_table", I32, table, optional=optional),
+        Param(f"{prefix}pool", I8, slab, optional=optional),
     )
 
 
-def _pool_out(prefix: str = "") -> TensorSpec:
-    return TensorSpec(f"{prefix}pool", I8, (f"{prefix}num_pages", f"{prefix}page_bytes"))
+def _pool_out(prefix: str = "") -> Param:
+    return Param(f"{prefix}pool", I8, (f"{prefix}num_pages", f"{prefix}page_bytes"))
 
 
 ATTENTION_OPS = (
@@ -33,13 +43,13 @@ ATTENTION_OPS = (
         name="qkv_norm",
         doc="Split the stacked down-projection and normalise both parts.",
         inputs=(
-            TensorSpec("x", "$A", ("T", "width")),
-            TensorSpec("q_weight", BF16, ("Q",)),
-            TensorSpec("kv_weight", BF16, ("D",)),
+            Param("x", "$A", ("T", "width")),
+            Param("q_weight", BF16, ("Q",)),
+            Param("kv_weight", BF16, ("D",)),
         ),
         outputs=(
-            TensorSpec("qr", "$A", ("T", "Q")),
-            TensorSpec("kv", "$A", ("T", "D")),
+            Param("qr", "$A", ("T", "Q")),
+            Param("kv", "$A", ("T", "D")),
         ),
         attrs={"eps": FLOAT},
     ),
@@ -48,17 +58,17 @@ ATTENTION_OPS = (
         doc="Weightless norm of each q head and rotation of q and kv; kv rounded to its cache format, "
         "returned as it reads back, and its rows inside the window written to SWA pages.",
         inputs=(
-            TensorSpec("q", "$A", ("T", "num_heads*D")),
-            TensorSpec("kv", "$A", ("T", "D")),
+            Param("q", "$A", ("T", "num_heads*D")),
+            Param("kv", "$A", ("T", "D")),
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
-            TensorSpec("slot_mapping", I32, ("T",)),
+            Param("slot_mapping", I32, ("T",)),
             *_pool(),
         ),
         outputs=(
-            TensorSpec("q", "$A", ("T", "num_heads", "D")),
-            TensorSpec("kv", "$A", ("T", "D")),
+            Param("q", "$A", ("T", "num_heads", "D")),
+            Param("kv", "$A", ("T", "D")),
             _pool_out(),
         ),
         attrs={
@@ -78,17 +88,17 @@ ATTENTION_OPS = (
         "entries completed in this step; write the state rows that stay inside the window. Tokens of "
         "this step come from `kv_gate` (values, then gates), older ones from state pages.",
         inputs=(
-            TensorSpec("kv_gate", F32, ("T", "2*overlap*width")),
-            TensorSpec("ape", F32, ("ratio", "overlap*width")),
-            TensorSpec("norm_weight", BF16, ("width",)),
+            Param("kv_gate", F32, ("T", "2*overlap*width")),
+            Param("ape", F32, ("ratio", "overlap*width")),
+            Param("norm_weight", BF16, ("width",)),
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
             QUERY_START,
             SEQ_LENS,
-            TensorSpec("state_slot_mapping", I32, ("T",)),
+            Param("state_slot_mapping", I32, ("T",)),
             *_pool("state_"),
-            TensorSpec("slot_mapping", I32, ("T",)),
+            Param("slot_mapping", I32, ("T",)),
             *_pool(),
         ),
         outputs=(_pool_out("state_"), _pool_out()),
@@ -112,19 +122,14 @@ ATTENTION_OPS = (
         doc="Rotate indexer queries, Hadamard transform, quantize; fold the constant scale (and an fp8 "
         "query's own scale) into the head weights. An fp4 row is 64 packed pairs, then 4 e8m0 scales.",
         inputs=(
-            TensorSpec("q", "$A", ("T", "num_heads*head_dim")),
-            TensorSpec("weights", "$A", ("T", "num_heads")),
+            Param("q", "$A", ("T", "num_heads*head_dim")),
+            Param("weights", "$A", ("T", "num_heads")),
             INV_FREQ,
             POSITIONS,
         ),
         outputs=(
-            TensorSpec(
-                "q",
-                {"fp4": I8, "fp8": DType.F8_E4M3, "bf16": BF16, "fp32": F32},
-                ("T", "num_heads", "row"),
-                by="format",
-            ),
-            TensorSpec("weights", F32, ("T", "num_heads")),
+            Param("q", INDEXER_TYPES, ("T", "num_heads", "row"), by="format"),
+            Param("weights", F32, ("T", "num_heads")),
         ),
         attrs={
             "num_heads": INT,
@@ -136,16 +141,11 @@ ATTENTION_OPS = (
     ),
     Op(
         name="index_topk",
-        doc="Score every visible indexer key of the sequence and pick the best `topk` entries; -1 "
-        "fills up. Equal scores go to the lower entry; NaN ranks last.",
+        doc="Score every visible indexer key of the sequence and pick the best `topk` entries, "
+        "listed in ascending order; -1 fills up. Equal scores go to the lower entry; NaN ranks last.",
         inputs=(
-            TensorSpec(
-                "q",
-                {"fp4": I8, "fp8": DType.F8_E4M3, "bf16": BF16, "fp32": F32},
-                ("T", "num_heads", "row"),
-                by="format",
-            ),
-            TensorSpec("weights", F32, ("T", "num_heads")),
+            Param("q", INDEXER_TYPES, ("T", "num_heads", "row"), by="format"),
+            Param("weights", F32, ("T", "num_heads")),
             POSITIONS,
             SEQ_IDS,
             QUERY_START,
@@ -153,7 +153,7 @@ ATTENTION_OPS = (
             DECODES,
             *_pool(),
         ),
-        outputs=(TensorSpec("topk", I32, ("T", "topk")),),
+        outputs=(Param("topk", I32, ("T", "topk")),),
         attrs={
             "topk": INT,
             "ratio": INT,
@@ -170,9 +170,9 @@ ATTENTION_OPS = (
         "pages) and compressed entries (all visible, or `topk`), a sink per head in the denominator, "
         "then the inverse rotation at the query position. A row without keys gives zeros.",
         inputs=(
-            TensorSpec("q", "$A", ("T", "N", "D")),
-            TensorSpec("kv", "$A", ("T", "D")),
-            TensorSpec("sinks", F32, ("N",)),
+            Param("q", "$A", ("T", "N", "D")),
+            Param("kv", "$A", ("T", "D")),
+            Param("sinks", F32, ("N",)),
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
@@ -181,9 +181,9 @@ ATTENTION_OPS = (
             DECODES,
             *_pool("swa_"),
             *_pool(optional=True),
-            TensorSpec("topk", I32, ("T", "K"), optional=True),
+            Param("topk", I32, ("T", "K"), optional=True),
         ),
-        outputs=(TensorSpec("out", "$A", ("T", "N", "D")),),
+        outputs=(Param("out", "$A", ("T", "N", "D")),),
         attrs={
             "ratio": INT,
             "sm_scale": FLOAT,

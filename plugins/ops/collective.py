@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dsv4_trt.plugins.op_schema import Op, TensorSpec
+from dsv4_trt.plugins.op_schema import Op, Param
 from dsv4_trt.plugins.ops.common import F32, FLOAT_TYPE, INT
 
 COLLECTIVE_OPS = (
     Op(
         name="all_reduce",
         doc="Sum over ranks in fp32.",
-        inputs=(TensorSpec("x", "$X", ("T", "H")),),
-        outputs=(TensorSpec("out", "@out_dtype", ("T", "H")),),
+        inputs=(Param("x", "$X", ("T", "H")),),
+        outputs=(Param("out", "@out_dtype", ("T", "H")),),
         attrs={"out_dtype": FLOAT_TYPE},
         collective=True,
     ),
     Op(
         name="all_gather",
         doc="Concatenate the ranks' columns.",
-        inputs=(TensorSpec("x", F32, ("R", "cols")),),
-        outputs=(TensorSpec("out", F32, ("R", "cols*world_size")),),
+        inputs=(Param("x", F32, ("R", "cols")),),
+        outputs=(Param("out", F32, ("R", "cols*world_size")),),
         attrs={"world_size": INT},
         collective=True,
     ),

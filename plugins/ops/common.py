@@ -13,4 +13,6 @@ FLOAT_TYPE = AttrSpec(str, (str(DType.F32), str(DType.BF16)))
 KV = AttrSpec(str, KV_FORMATS)
 INDEXER = AttrSpec(str, INDEXER_FORMATS)
 WEIGHT = AttrSpec(str, ("fp8", "bf16"))
-WEIGHT_TYPES = {"fp8": DType.F8_E4M3, "bf16": DType.BF16}
+WEIGHT_TYPES = {"fp8": DType.F8_E4M3, "bf16": BF16}
+EXPERT_TYPES = {"fp4": I8, "fp8": DType.F8_E4M3}
+INDEXER_TYPES = {"fp4": I8, "fp8": DType.F8_E4M3, "bf16": BF16, "fp32": F32}

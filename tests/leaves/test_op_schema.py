@@ -8,7 +8,7 @@ import pytest
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import PluginError
-from dsv4_trt.plugins.op_schema import AttrSpec, Op, TensorSpec
+from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
 from dsv4_trt.plugins.ops import OPS
 
 BF16, F32, I8, FP8 = DType.BF16, DType.F32, DType.I8, DType.F8_E4M3
@@ -16,13 +16,13 @@ LINEAR = Op(
     name="toy_linear",
     doc="",
     inputs=(
-        TensorSpec("x", "$A", ("...", "K")),
-        TensorSpec("weight", {"fp8": FP8, "bf16": BF16}, ("N", "K"), by="format"),
-        TensorSpec("scale", I8, ("N/128", "K/128"), optional=True),
+        Param("x", "$A", ("...", "K")),
+        Param("weight", {"fp8": FP8, "bf16": BF16}, ("N", "K"), by="format"),
+        Param("scale", I8, ("N/128", "K/128"), optional=True),
     ),
     outputs=(
-        TensorSpec("out", "@out_dtype", ("...", "N")),
-        TensorSpec("copy", "$A", ("...", "times*K")),
+        Param("out", "@out_dtype", ("...", "N")),
+        Param("copy", "$A", ("...", "times*K")),
     ),
     attrs={
         "format": AttrSpec(str, ("fp8", "bf16")),
@@ -69,6 +69,20 @@ def test_an_optional_input_may_be_left_out_and_a_choice_picks_the_type():
 def test_a_wrong_input_is_named(inputs, message):
     merged = {**INPUTS, **inputs}
     merged = {name: found for name, found in merged.items() if found is not None}
+    with pytest.raises(PluginError, match=message):
+        LINEAR.infer(merged, ATTRS)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"x": ("num_tokens", 200), "weight": (512, 200), "scale": (4, 1)}, "'K/128' .* 200 / 128"),
+        ({"x": (7, "K"), "weight": (512, "K")}, r"'K/128' .* K / 128; .*no run-time size"),
+        ({"x": ()}, "expected 2 dimensions"),
+    ],
+)
+def test_a_size_that_does_not_come_out_is_refused(shapes, message):
+    merged = {name: (dtype, shapes.get(name, shape)) for name, (dtype, shape) in INPUTS.items()}
     with pytest.raises(PluginError, match=message):
         LINEAR.infer(merged, ATTRS)
 
