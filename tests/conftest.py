@@ -1,8 +1,13 @@
 """Shared fixtures; tests that need a GPU are skipped, and counted, where there is none."""
 
 import pytest
+from hypothesis import settings
 
 from tests.workshop import Workshop, golden_roots
+
+# the same examples in every run; --hypothesis-profile=default looks for new ones
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -179,8 +179,8 @@ def test_any_split_equals_one_step(ratio, sizes, length):
     whole = run_in_chunks(attention, [[n] for n in lengths])
     cuts = [splits(n, sizes[i:] + sizes[:i]) for i, n in enumerate(lengths)]
     many = run_in_chunks(attention, cuts, seed=1)
-    for one, other in zip(whole, many, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    for one, other in zip(whole, many, strict=True):  # fp32 sums over keys in another order
+        torch.testing.assert_close(one, other, atol=4e-6, rtol=1e-5)
 
 
 def test_a_token_changes_nothing_before_it():
