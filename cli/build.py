@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,33 @@ import click
 
 from dsv4_trt.cli.options import json_option, option
 from dsv4_trt.contract import ENGINES, BuildSpec
-from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
+from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 
-DEFAULTS = {f.name: f.default for f in fields(BuildSpec)}
+DEFAULTS = BuildSpec()
 
 
 @click.command()
 @option("--checkpoint_dir", required=True, type=click.Path(path_type=Path), help="From convert.")
 @option("--output_dir", required=True, type=click.Path(path_type=Path), help="The new bundle.")
-@option("--engine", type=click.Choice(ENGINES), default=DEFAULTS["engine"], help="What runs it.")
-@option("--max_batch_size", type=int, default=DEFAULTS["max_batch_size"], help="Sequences a step.")
-@option("--max_num_tokens", type=int, default=DEFAULTS["max_num_tokens"], help="Tokens a step.")
-@option("--max_seq_len", type=int, default=None, help="Tokens of a sequence; default 131072.")
+@option("--engine", type=click.Choice(ENGINES), default=DEFAULTS.engine, help="What runs it.")
+@option("--max_batch_size", type=int, default=DEFAULTS.max_batch_size, help="Sequences a step.")
+@option("--max_num_tokens", type=int, default=DEFAULTS.max_num_tokens, help="Tokens a step.")
+@option(
+    "--max_seq_len",
+    type=int,
+    default=None,
+    help=f"Tokens of a sequence [default: {DEFAULTS.max_seq_len}, or what the model allows].",
+)
 @option(
     "--kv_cache_dtype",
-    type=click.Choice(KV_FORMATS[:2]),
-    default=DEFAULTS["kv_cache_dtype"],
+    type=click.Choice(KV_CACHE_DTYPES),
+    default=DEFAULTS.kv_cache_dtype,
     help="Format of window and compressed entries.",
 )
 @option(
     "--indexer_cache_dtype",
-    type=click.Choice(INDEXER_FORMATS[:3]),
-    default=DEFAULTS["indexer_cache_dtype"],
+    type=click.Choice(INDEXER_CACHE_DTYPES),
+    default=DEFAULTS.indexer_cache_dtype,
     help="Format of indexer keys.",
 )
 @click.option("--mtp/--no-mtp", default=None, help="Build the MTP block [default: if present].")
@@ -57,7 +61,7 @@ def command(
     checkpoint = load_rank_checkpoint(checkpoint_dir)
     limit = checkpoint.spec.max_position_embeddings
     build = BuildSpec(
-        max_seq_len=min(BuildSpec().max_seq_len, limit) if max_seq_len is None else max_seq_len,
+        max_seq_len=min(DEFAULTS.max_seq_len, limit) if max_seq_len is None else max_seq_len,
         mtp=checkpoint.mtp if mtp is None else mtp,
         **choices,
     )

@@ -12,7 +12,7 @@ from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.graph import Dim
 from dsv4_trt.kv_layout import KvLayout
-from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
+from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 
 CHECKPOINT_FORMAT = 1
 BUNDLE_FORMAT = 1
@@ -59,8 +59,8 @@ class BuildSpec:
         """Raise `ConfigError` on an illegal value."""
         choices = {
             "engine": ENGINES,
-            "kv_cache_dtype": KV_FORMATS[:2],
-            "indexer_cache_dtype": INDEXER_FORMATS[:3],
+            "kv_cache_dtype": KV_CACHE_DTYPES,
+            "indexer_cache_dtype": INDEXER_CACHE_DTYPES,
         }
         for name, legal in choices.items():
             if getattr(self, name) not in legal:
@@ -85,7 +85,10 @@ class BuildSpec:
         """Read what `to_json` wrote; unknown keys raise `ConfigError`."""
         unknown = sorted(set(data) - {f.name for f in fields(BuildSpec)})
         if unknown:
-            raise ConfigError(f"build_config has unknown keys {unknown}")
+            raise ConfigError(
+                f"build_config has unknown keys {unknown}; expected "
+                f"{[f.name for f in fields(BuildSpec)]}; build the bundle again"
+            )
         return BuildSpec(**data)
 
 

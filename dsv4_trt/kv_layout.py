@@ -28,13 +28,15 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from dsv4_trt.errors import ConfigError
-from dsv4_trt.model_spec import LayerKind, ModelSpec
+from dsv4_trt.model_spec import MX_BLOCK, LayerKind, ModelSpec
 from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
 
 LOGICAL_BLOCK = 256  # native tokens of one logical block
 PAGE_ALIGNMENT = 576  # bytes; pages of quantized formats
+KV_BLOCK = 64  # channels that share one scale in an fp8 KV entry
 
 
 class CacheClass(StrEnum):
@@ -167,7 +169,7 @@ def kv_entry_bytes(format: str, head_dim: int, rope_dim: int) -> int:
     """Bytes of one KV entry of `head_dim` channels, the last `rope_dim` of them rotated."""
     if format == "fp8":
         nope = head_dim - rope_dim
-        scales = -(-nope // 64)
+        scales = -(-nope // KV_BLOCK)
         return nope + 2 * rope_dim + scales + scales % 2
     return head_dim * {"bf16": 2, "fp32": 4}[format]
 
@@ -175,7 +177,7 @@ def kv_entry_bytes(format: str, head_dim: int, rope_dim: int) -> int:
 def indexer_entry_bytes(format: str, index_dim: int) -> int:
     """Bytes of one indexer key of `index_dim` channels."""
     if format == "fp4":
-        return index_dim // 2 + index_dim // 32
+        return index_dim // 2 + index_dim // MX_BLOCK
     if format == "fp8":
         return index_dim + 4
     return index_dim * {"bf16": 2, "fp32": 4}[format]
@@ -187,91 +189,104 @@ def solve(spec: ModelSpec, kv_format: str, indexer_format: str, *, mtp: bool = F
     The large page is 64 KV entries, the middle 64 indexer keys, the small 2 KV entries; a state class
     takes the largest power of two of tokens that fits its bucket's page.
     """
+    _check_formats(kv_format, indexer_format)
+    kv = _Entry(kv_format, kv_entry_bytes(kv_format, spec.head_dim, spec.qk_rope_head_dim))
+    key = _Entry(indexer_format, indexer_entry_bytes(indexer_format, spec.index_head_dim))
+    page_bytes = {
+        Bucket.LARGE: _aligned(LOGICAL_BLOCK // LayerKind.CSA, kv),
+        Bucket.MIDDLE: _aligned(LOGICAL_BLOCK // LayerKind.CSA, key),
+        Bucket.SMALL: _aligned(LOGICAL_BLOCK // LayerKind.HCA, kv),
+    }
+    large, middle, small = page_bytes.items()
+    kinds, swa_tokens = spec.layer_kinds, spec.sliding_window
+    csa = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.CSA)
+    hca = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.HCA)
+    csa_tokens, hca_tokens = 2 * LayerKind.CSA, int(LayerKind.HCA)
+    found = (
+        _window(CacheClass.SWA, large, kv, swa_tokens, tuple(range(len(kinds)))),
+        _full(CacheClass.CSA, large, kv, LayerKind.CSA, csa),
+        _window(CacheClass.CSA_STATE, large, _state(2 * spec.head_dim), csa_tokens, csa),
+        _full(CacheClass.INDEXER, middle, key, LayerKind.CSA, csa),
+        _window(CacheClass.INDEXER_STATE, middle, _state(2 * spec.index_head_dim), csa_tokens, csa),
+        _full(CacheClass.HCA, small, kv, LayerKind.HCA, hca),
+        _window(CacheClass.HCA_STATE, large, _state(spec.head_dim), hca_tokens, hca),
+        _window(CacheClass.MTP_SWA, large, kv, swa_tokens, (len(kinds),) if mtp else ()),
+    )
+    return KvLayout(
+        kv_format=kv_format,
+        indexer_format=indexer_format,
+        classes={layout.cache_class: layout for layout in found if layout.layers},
+        page_bytes=page_bytes,
+    )
+
+
+def _check_formats(kv_format: str, indexer_format: str) -> None:
     if kv_format not in KV_FORMATS:
         raise ConfigError(f"kv_cache_dtype '{kv_format}' is unknown; expected one of {KV_FORMATS}")
     if indexer_format not in INDEXER_FORMATS:
         raise ConfigError(
             f"indexer_cache_dtype '{indexer_format}' is unknown; expected one of {INDEXER_FORMATS}"
         )
-    entry = kv_entry_bytes(kv_format, spec.head_dim, spec.qk_rope_head_dim)
-    key = indexer_entry_bytes(indexer_format, spec.index_head_dim)
-    per_block = LOGICAL_BLOCK // LayerKind.CSA
-    page_bytes = {
-        Bucket.LARGE: _aligned(per_block * entry, kv_format),
-        Bucket.MIDDLE: _aligned(per_block * key, indexer_format),
-        Bucket.SMALL: _aligned(LOGICAL_BLOCK // LayerKind.HCA * entry, kv_format),
-    }
-    kinds = spec.layer_kinds
-    csa = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.CSA)
-    hca = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.HCA)
 
-    def full(cls: CacheClass, bucket: Bucket, kind: LayerKind, size: int, fmt: str) -> ClassLayout:
-        return ClassLayout(
-            cache_class=cls,
-            bucket=bucket,
-            format=fmt,
-            entry_bytes=size,
-            entries_per_page=LOGICAL_BLOCK // kind,
-            tokens_per_page=LOGICAL_BLOCK,
-            page_bytes=page_bytes[bucket],
-            ratio=int(kind),
-            window=None,
-            layers=csa if kind is LayerKind.CSA else hca,
-        )
 
-    def window(
-        cls: CacheClass, bucket: Bucket, size: int, fmt: str, tokens: int, layers: tuple[int, ...]
-    ) -> ClassLayout:
-        per_page = _power_of_two_at_most(page_bytes[bucket] // size)
-        return ClassLayout(
-            cache_class=cls,
-            bucket=bucket,
-            format=fmt,
-            entry_bytes=size,
-            entries_per_page=per_page,
-            tokens_per_page=per_page,
-            page_bytes=page_bytes[bucket],
-            ratio=1,
-            window=tokens,
-            layers=layers,
-        )
+class _Entry(NamedTuple):
+    format: str
+    nbytes: int
 
-    def state_bytes(coff: int, width: int) -> int:
-        return 2 * coff * width * 4
 
-    large, middle, small = Bucket.LARGE, Bucket.MIDDLE, Bucket.SMALL
-    swa, sliding = CacheClass.SWA, spec.sliding_window
-    found = [window(swa, large, entry, kv_format, sliding, tuple(range(len(kinds))))]
-    if csa:
-        main, index = state_bytes(2, spec.head_dim), state_bytes(2, spec.index_head_dim)
-        found += [
-            full(CacheClass.CSA, large, LayerKind.CSA, entry, kv_format),
-            window(CacheClass.CSA_STATE, large, main, "fp32", 2 * LayerKind.CSA, csa),
-            full(CacheClass.INDEXER, middle, LayerKind.CSA, key, indexer_format),
-            window(CacheClass.INDEXER_STATE, middle, index, "fp32", 2 * LayerKind.CSA, csa),
-        ]
-    if hca:
-        state = state_bytes(1, spec.head_dim)
-        found += [
-            full(CacheClass.HCA, small, LayerKind.HCA, entry, kv_format),
-            window(CacheClass.HCA_STATE, large, state, "fp32", int(LayerKind.HCA), hca),
-        ]
-    if mtp:
-        layer = (len(kinds),)
-        found.append(window(CacheClass.MTP_SWA, large, entry, kv_format, sliding, layer))
-    return KvLayout(
-        kv_format=kv_format,
-        indexer_format=indexer_format,
-        classes={layout.cache_class: layout for layout in found},
-        page_bytes=page_bytes,
+def _state(lanes: int) -> _Entry:
+    """One token's compressor state: a value and a gate in fp32 per lane."""
+    return _Entry("fp32", 2 * lanes * 4)
+
+
+def _full(
+    cache_class: CacheClass,
+    page: tuple[Bucket, int],
+    entry: _Entry,
+    kind: LayerKind,
+    layers: tuple[int, ...],
+) -> ClassLayout:
+    """A class that keeps all tokens: the entries of one logical block in a page."""
+    return ClassLayout(
+        cache_class=cache_class,
+        bucket=page[0],
+        format=entry.format,
+        entry_bytes=entry.nbytes,
+        entries_per_page=LOGICAL_BLOCK // kind,
+        tokens_per_page=LOGICAL_BLOCK,
+        page_bytes=page[1],
+        ratio=int(kind),
+        window=None,
+        layers=layers,
     )
 
 
-def _aligned(raw: int, format: str) -> int:
-    if format in ("bf16", "fp32"):
+def _window(
+    cache_class: CacheClass,
+    page: tuple[Bucket, int],
+    entry: _Entry,
+    tokens: int,
+    layers: tuple[int, ...],
+) -> ClassLayout:
+    """A class that keeps the last `tokens` tokens: a power of two of them in a page."""
+    per_page = 1 << ((page[1] // entry.nbytes).bit_length() - 1)
+    return ClassLayout(
+        cache_class=cache_class,
+        bucket=page[0],
+        format=entry.format,
+        entry_bytes=entry.nbytes,
+        entries_per_page=per_page,
+        tokens_per_page=per_page,
+        page_bytes=page[1],
+        ratio=1,
+        window=tokens,
+        layers=layers,
+    )
+
+
+def _aligned(count: int, entry: _Entry) -> int:
+    """Bytes of a page of `count` entries."""
+    raw = count * entry.nbytes
+    if entry.format in ("bf16", "fp32"):
         return raw
     return -(-raw // PAGE_ALIGNMENT) * PAGE_ALIGNMENT
-
-
-def _power_of_two_at_most(n: int) -> int:
-    return 1 << (n.bit_length() - 1)

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 
 from dsv4_trt.dtypes import DType
 
-KV_FORMATS = ("fp8", "bf16", "fp32")
-INDEXER_FORMATS = ("fp4", "fp8", "bf16", "fp32")
+KV_CACHE_DTYPES = ("fp8", "bf16")  # what a build may ask for; exact precision stores fp32
+INDEXER_CACHE_DTYPES = ("fp4", "fp8", "bf16")
+KV_FORMATS = (*KV_CACHE_DTYPES, "fp32")
+INDEXER_FORMATS = (*INDEXER_CACHE_DTYPES, "fp32")
 ACT_FORMATS = ("act8_128", "none")  # e4m3 per 128 inputs with a power-of-two scale / as it is
 
 

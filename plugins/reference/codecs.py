@@ -15,13 +15,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from dsv4_trt.model_spec import MX_BLOCK
+
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16}  # by the op table's names
 
 E4M3 = torch.float8_e4m3fn
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
 E2M1_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-MX_BLOCK = 32  # channels that share one scale in act4
 ACT8_FLOOR = 1e-4  # least amax of an act8 block
 ACT4_FLOOR = 6 * 2.0**-126  # least amax of an act4 block
 

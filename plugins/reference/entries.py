@@ -17,8 +17,9 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
+from dsv4_trt.kv_layout import KV_BLOCK
+from dsv4_trt.model_spec import MX_BLOCK
 from dsv4_trt.plugins.reference.codecs import (
-    MX_BLOCK,
     act4,
     act8,
     dequantize,
@@ -27,7 +28,6 @@ from dsv4_trt.plugins.reference.codecs import (
     e8m0_decode,
 )
 
-KV_BLOCK = 64  # channels that share one scale in an fp8 KV entry
 PLAIN = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 

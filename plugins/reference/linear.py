@@ -6,14 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dsv4_trt.model_spec import QUANT_BLOCK
 from dsv4_trt.plugins.reference.codecs import FLOATS, dequantize, e4m3_decode, round_act8
-
-ACT_BLOCK = 128  # inputs that share one activation scale
 
 
 def linear_input(x: Tensor, act: str) -> Tensor:
     """`x` in fp32 as a linear layer sees it: rounded through e4m3 per 128 inputs, or as it is."""
-    return round_act8(x, ACT_BLOCK) if act == "act8_128" else x.float()
+    return round_act8(x, QUANT_BLOCK) if act == "act8_128" else x.float()
 
 
 def weight_values(weight: Tensor, scale: Tensor | None) -> Tensor:
