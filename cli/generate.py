@@ -67,6 +67,7 @@ def command(
     from dsv4_trt.runtime.generate import check_request, generate
     from dsv4_trt.runtime.open import open_engine
     from dsv4_trt.runtime.sampling_params import SamplingParams
+    from dsv4_trt.runtime.stepper import Stepper
     from dsv4_trt.runtime.text_stream import TextStream
 
     if (prompt is None) == (token_ids is None):
@@ -84,7 +85,7 @@ def command(
     check_request(bundle.spec, bundle.build.max_seq_len, token_ids, params)
     engine = open_engine(bundle, [len(token_ids) + params.max_tokens], device=device)
     tokens = []
-    for token in generate(engine, token_ids, params, text):
+    for token in generate(Stepper(engine), token_ids, params, text):
         tokens.append(token)
         if not as_json:
             show(token, as_text=text is not None, with_logprobs=params.logprobs is not None)

@@ -29,7 +29,10 @@ class Chunk:
 
 
 class Stepper:
-    """An engine and the pages of the sequences it runs."""
+    """An engine and the pages of the sequences it runs.
+
+    Sequences that live at the same time share one stepper: two would hand out the same pages.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
