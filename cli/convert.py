@@ -26,7 +26,7 @@ TERMINATED = 128 + signal.SIGTERM  # exit code by shell convention
 @option("--output_dir", required=True, type=click.Path(path_type=Path), help="New or empty folder.")
 @option("--tp_size", type=click.IntRange(min=1), default=1, help="Ranks.")
 @option("--moe_ep_size", type=click.IntRange(min=1), default=1, help="Groups the experts go to.")
-@option("--workers", type=click.IntRange(min=1), help="Threads [default: one a core, at most 8].")
+@option("--workers", type=click.IntRange(min=1), help="Threads [default: one a core, 4 to 8].")
 @option(
     "--experts",
     type=click.Choice(["keep", "fp8"]),

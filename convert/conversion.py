@@ -28,8 +28,8 @@ COPIED_FILES = (*TOKENIZER_FILES, GENERATION_CONFIG_FILE)
 
 
 def default_workers() -> int:
-    """One thread per core, at most 8: reading, hashing and writing then fill any disk."""
-    return min(8, os.cpu_count() or 1)
+    """One thread per core, but 4 to 8: while some wait for the disk, others hash."""
+    return max(4, min(8, os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

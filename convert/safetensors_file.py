@@ -20,6 +20,8 @@ from dsv4_trt.errors import CheckpointError
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format
 METADATA = "__metadata__"
 LENGTH_BYTES = 8
+DTYPES = {str(dtype): dtype for dtype in DType}
+ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,14 @@ def _parse(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def _tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(entry, dict) or entry.keys() != ENTRY_KEYS:
         raise _bad(path, f"the entry of '{name}' is not dtype, shape and data_offsets")
-    if entry["dtype"] not in set(DType):
+    dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
+    if dtype is None:
         raise CheckpointError(
             f"{path}: tensor '{name}' has dtype {entry['dtype']!r}; "
             f"expected one of {', '.join(DType)}, no other type occurs in a DeepSeek-V4 checkpoint"
         )
-    dtype = DType(entry["dtype"])
     shape = _naturals(path, name, "shape", entry["shape"])
     offsets = _naturals(path, name, "data_offsets", entry["data_offsets"])
     if len(offsets) != 2 or offsets[0] > offsets[1]:

@@ -6,6 +6,7 @@ converter does.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def _weight_map(model_dir: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no 'weight_map'; expected tensor name -> shard file")
     for tensor, shard in weight_map.items():
-        if not isinstance(shard, str) or not shard or Path(shard).name != shard:
+        if not isinstance(shard, str) or not shard or os.path.basename(shard) != shard:
             raise CheckpointError(
                 f"{index} puts tensor '{tensor}' into {shard!r}; expected a file name without folders"
             )
