@@ -64,27 +64,6 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
         raise
 
 
-def graphs(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, dict[str, Any]]:
-    """Precision and graphs by precision name: `{"serving": {"precision", "trunk", "mtp"}, ...}`."""
-    found: dict[str, dict[str, Any]] = {}
-    official = Precision.official(kv=build.kv_cache_dtype, indexer=build.indexer_cache_dtype)
-    for precision in (official, Precision.exact()):
-        networks: dict[str, Graph] = {
-            "trunk": trunk(_network("trunk", checkpoint, build, precision))
-        }
-        if build.mtp:
-            networks["mtp"] = mtp(_network("mtp", checkpoint, build, precision))
-        found[precision.name] = {"precision": precision, **networks}
-    return found
-
-
-def _network(
-    name: str, checkpoint: RankCheckpoint, build: BuildSpec, precision: Precision
-) -> Network:
-    layout = solve(checkpoint.spec, precision.kv, precision.indexer, mtp=build.mtp)
-    return Network(name, checkpoint.spec, checkpoint.mapping, precision, layout)
-
-
 def _check(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
     build.check()
     if build.mtp and not checkpoint.mtp:
@@ -101,14 +80,27 @@ def _check(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> No
 
 
 def _graph_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:
-    found = graphs(checkpoint, build)
-    return {
-        "format_version": GRAPH_FORMAT,
-        "graphs": {
-            name: {part: value.to_json() for part, value in parts.items()}
-            for name, parts in found.items()
-        },
-    }
+    official = Precision.official(kv=build.kv_cache_dtype, indexer=build.indexer_cache_dtype)
+    graphs: dict[str, dict[str, Any]] = {}
+    for precision in (official, Precision.exact()):
+        parts = _networks(checkpoint, build, precision)
+        graphs[precision.name] = {
+            "precision": precision.to_json(),
+            **{part: graph.to_json() for part, graph in parts.items()},
+        }
+    return {"format_version": GRAPH_FORMAT, "graphs": graphs}
+
+
+def _networks(
+    checkpoint: RankCheckpoint, build: BuildSpec, precision: Precision
+) -> dict[str, Graph]:
+    """The graphs of one precision: the trunk, and the MTP block where it is built."""
+    spec, mapping = checkpoint.spec, checkpoint.mapping
+    layout = solve(spec, precision.kv, precision.indexer, mtp=build.mtp)
+    graphs = {"trunk": trunk(Network("trunk", spec, mapping, precision, layout))}
+    if build.mtp:
+        graphs["mtp"] = mtp(Network("mtp", spec, mapping, precision, layout))
+    return graphs
 
 
 def _config_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dsv4_trt.contract import StepInput, step_inputs
+from dsv4_trt.contract import pool_size, step_inputs, streams_input
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import BuildError, PluginError
 from dsv4_trt.graph import Attr, Graph, Node, Value, ValueKind
@@ -38,18 +38,14 @@ class Network:
         self.graph = Graph(name=name)
         mtp = CacheClass.MTP_SWA in layout.classes
         self._weights = {t.name: t for t in rank_tensors(spec, mapping, mtp=mtp)}
-        self._inputs = {i.name: i for i in step_inputs(layout)}
+        inputs = (*step_inputs(layout), streams_input(spec, precision.dtype))
+        self._inputs = {value.name: value for value in inputs}
         self._pool_versions: dict[str, int] = {}
-
-    def extra_input(self, name: str, dtype: DType, shape: tuple[int | str, ...]) -> str:
-        """Declare a step input that the contract does not list (the MTP graph's streams)."""
-        self._inputs[name] = StepInput(name, dtype, shape)
-        return self.input(name)
 
     def input(self, name: str) -> str:
         """The step input `name`."""
-        step_input = self._inputs[name]
-        return self._define(name, ValueKind.INPUT, step_input.dtype, step_input.shape)
+        value = self._inputs[name]
+        return self._define(name, ValueKind.INPUT, value.dtype, value.shape)
 
     def weight(self, name: str) -> str:
         """The rank-file tensor `name`."""
@@ -66,7 +62,7 @@ class Network:
         """The newest version of the pool that a layer's pages of one class live in."""
         base = f"kv.{cache_class}.{layer}"
         kv = self.layout[cache_class]
-        self._define(base, ValueKind.KV, DType.I8, (f"num_pages.{kv.bucket}", kv.page_bytes))
+        self._define(base, ValueKind.KV, DType.I8, (pool_size(kv.bucket), kv.page_bytes))
         version = self._pool_versions.setdefault(base, 0)
         return base if version == 0 else f"{base}.{version}"
 

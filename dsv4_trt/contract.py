@@ -10,8 +10,9 @@ from typing import Any
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import BundleMismatch, ConfigError
-from dsv4_trt.graph import Dim
-from dsv4_trt.kv_layout import KvLayout
+from dsv4_trt.graph import Dim, Value, ValueKind
+from dsv4_trt.kv_layout import Bucket, KvLayout
+from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 
 CHECKPOINT_FORMAT = 1
@@ -92,26 +93,17 @@ class BuildSpec:
         return BuildSpec(**data)
 
 
-@dataclass(frozen=True, slots=True)
-class StepInput:
-    """One tensor an engine is fed every step."""
-
-    name: str
-    dtype: DType
-    shape: tuple[Dim, ...]
-
-
-def step_inputs(layout: KvLayout) -> list[StepInput]:
+def step_inputs(layout: KvLayout) -> list[Value]:
     """Inputs of a step besides weights and pools. A step is ragged and token-major.
 
-    Decode sequences (one query token each) come first, then prefill chunks; all rows may be padded.
+    Decode sequences (one query token each) come first, then prefill chunks.
 
     token_ids       [num_tokens]      padding 0
     positions       [num_tokens]      absolute, 0-based; padding 0
     seq_ids         [num_tokens]      row of the sequence in this step; padding -1
     query_start     [num_seqs_plus_1] first token row of each sequence; the last entry is the total
     seq_lens        [num_seqs]        tokens of each sequence once the step is done; padding 0
-    logits_rows     [num_logits]      token rows whose logits are wanted
+    logits_rows     [num_logits]      token rows whose logits are wanted; padding 0
     decode_carrier  [num_decodes]     only its length is read: how many sequences decode
     block_table.C   [layers of C, num_seqs, pages]  page ids, padding -1; `kv_layout` says which page
                     each column is (window classes: the half before the step, then the half after)
@@ -119,20 +111,41 @@ def step_inputs(layout: KvLayout) -> list[StepInput]:
                     sequence: `column * entries_per_page + entry`, the column counted in the full
                     table, or in the after-half of a window class; -1 = writes nothing. The same for
                     every layer: a layer's page id comes from its row of the block table.
+
+    Every size may be padded. Padding rows and sequences write nothing, and what comes out of them is
+    not used. A padding sequence among the decodes owns one padding row, which `query_start` counts, so
+    that decode i is row i; any other owns none.
     """
     inputs = [
-        StepInput("token_ids", DType.I32, ("num_tokens",)),
-        StepInput("positions", DType.I32, ("num_tokens",)),
-        StepInput("seq_ids", DType.I32, ("num_tokens",)),
-        StepInput("query_start", DType.I32, ("num_seqs_plus_1",)),
-        StepInput("seq_lens", DType.I32, ("num_seqs",)),
-        StepInput("logits_rows", DType.I32, ("num_logits",)),
-        StepInput("decode_carrier", DType.I8, ("num_decodes",)),
+        _input("token_ids", DType.I32, "num_tokens"),
+        _input("positions", DType.I32, "num_tokens"),
+        _input("seq_ids", DType.I32, "num_tokens"),
+        _input("query_start", DType.I32, "num_seqs_plus_1"),
+        _input("seq_lens", DType.I32, "num_seqs"),
+        _input("logits_rows", DType.I32, "num_logits"),
+        _input("decode_carrier", DType.I8, "num_decodes"),
     ]
     for cls, kv in layout.classes.items():
         width: Dim = f"pages.{cls}" if kv.window is None else 2 * kv.window_pages
-        inputs.append(
-            StepInput(f"block_table.{cls}", DType.I32, (len(kv.layers), "num_seqs", width))
-        )
-        inputs.append(StepInput(f"slot_mapping.{cls}", DType.I32, ("num_tokens",)))
+        inputs.append(_input(f"block_table.{cls}", DType.I32, len(kv.layers), "num_seqs", width))
+        inputs.append(_input(f"slot_mapping.{cls}", DType.I32, "num_tokens"))
     return inputs
+
+
+def streams_input(spec: ModelSpec, dtype: DType) -> Value:
+    """The further input of the MTP graph: the streams that the trunk gave for the same tokens."""
+    return _input("streams", dtype, "num_tokens", spec.hc_mult, spec.hidden_size)
+
+
+def _input(name: str, dtype: DType, *shape: Dim) -> Value:
+    return Value(name=name, kind=ValueKind.INPUT, dtype=dtype, shape=shape)
+
+
+def pool_size(bucket: Bucket) -> str:
+    """The run-time size that says how many pages a bucket's pool has: dimension 0 of its values."""
+    return f"num_pages.{bucket}"
+
+
+def pool_bucket(value: Value) -> Bucket:
+    """The bucket whose slab a KV value of a graph is bound to."""
+    return next(bucket for bucket in Bucket if value.shape[0] == pool_size(bucket))

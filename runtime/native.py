@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dsv4_trt.contract import pool_bucket
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.graph import Graph, Node, ValueKind
 from dsv4_trt.kv_layout import Bucket, KvPlan
@@ -133,9 +134,8 @@ def _dead_after(graph: Graph) -> list[list[str]]:
 
 def _pools(graphs: list[Graph], slabs: dict[Bucket, torch.Tensor]) -> Environment:
     """Bind every layer's pool value to the slab of its bucket."""
-    pools = {}
-    for graph in graphs:
-        for value in graph.of_kind(ValueKind.KV):
-            bucket = str(value.shape[0]).removeprefix("num_pages.")
-            pools[value.name] = slabs[Bucket(bucket)]
-    return pools
+    return {
+        value.name: slabs[pool_bucket(value)]
+        for graph in graphs
+        for value in graph.of_kind(ValueKind.KV)
+    }

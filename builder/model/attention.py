@@ -47,7 +47,7 @@ def attention(net: Network, layer: AttentionLayer, x: str) -> str:
         "q": rotated["q"],
         "kv": rotated["kv"],
         "sinks": net.weight(f"{at}.attn_sink"),
-        "inv_freq": inv_freq(net, layer.kind),
+        "inv_freq": _inv_freq(net, layer.kind),
         **_step(net),
         "swa_block_table": net.input(f"block_table.{layer.window_class}"),
         "swa_pool": rotated["pool"],
@@ -87,7 +87,7 @@ def attention(net: Network, layer: AttentionLayer, x: str) -> str:
     return reduced_linear(net, grouped, f"{at}.wo_b")
 
 
-def inv_freq(net: Network, kind: LayerKind) -> str:
+def _inv_freq(net: Network, kind: LayerKind) -> str:
     """Rotation frequencies of a layer kind: everything in a layer uses the same ones."""
     return net.weight("rope.swa.inv_freq" if kind is LayerKind.SWA else "rope.compress.inv_freq")
 
@@ -100,7 +100,7 @@ def _rotate_and_insert(net: Network, layer: AttentionLayer, q: str, kv: str) -> 
         {
             "q": q,
             "kv": kv,
-            "inv_freq": inv_freq(net, layer.kind),
+            "inv_freq": _inv_freq(net, layer.kind),
             "positions": net.input("positions"),
             "seq_ids": net.input("seq_ids"),
             "slot_mapping": net.input(f"slot_mapping.{cache_class}"),
@@ -131,7 +131,7 @@ def _compress(
             "kv_gate": bf16_linear(net, x, f"{prefix}.wkv_gate", out_dtype=DType.F32),
             "ape": net.weight(f"{prefix}.ape"),
             "norm_weight": net.weight(f"{prefix}.norm.weight"),
-            "inv_freq": inv_freq(net, layer.kind),
+            "inv_freq": _inv_freq(net, layer.kind),
             **_step(net, decodes=False),
             "state_slot_mapping": net.input(f"slot_mapping.{state_class}"),
             "state_block_table": net.input(f"block_table.{state_class}"),
@@ -165,7 +165,7 @@ def _index(net: Network, layer: AttentionLayer, x: str, qr: str) -> str:
         {
             "q": fp8_linear(net, qr, f"{at}.wq_b"),
             "weights": bf16_linear(net, x, f"{at}.weights_proj", out_dtype=net.precision.dtype),
-            "inv_freq": inv_freq(net, layer.kind),
+            "inv_freq": _inv_freq(net, layer.kind),
             "positions": net.input("positions"),
         },
         num_heads=heads,

@@ -42,10 +42,6 @@ def _route(net: Network, at: str, x: str, *, hashed: bool) -> dict[str, str]:
 def _experts(net: Network, at: str, x: str, routes: dict[str, str]) -> str:
     spec = net.spec
     fp4 = spec.expert_dtype == "fp4"
-    banks = {
-        name.replace(".", "_"): net.weight(f"{at}.experts.{name}")
-        for name in ("w13.scale", "w2.scale")
-    }
     return net.op(
         "experts",
         f"{at}.experts",
@@ -55,8 +51,9 @@ def _experts(net: Network, at: str, x: str, routes: dict[str, str]) -> str:
             "weights": routes["weights"],
             "expert_map": net.weight("expert_map"),
             "w13": net.weight(f"{at}.experts.w13.weight"),
+            "w13_scale": net.weight(f"{at}.experts.w13.scale"),
             "w2": net.weight(f"{at}.experts.w2.weight"),
-            **banks,
+            "w2_scale": net.weight(f"{at}.experts.w2.scale"),
         },
         weight_format=spec.expert_dtype,
         width=spec.moe_intermediate_size // net.mapping.moe_tp_size,

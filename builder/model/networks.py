@@ -25,9 +25,7 @@ def mtp(net: Network) -> Graph:
 
     Outputs `[logits, streams]`: the block's own streams can be fed back for a further draft token.
     """
-    spec = net.spec
-    shape = ("num_tokens", spec.hc_mult, spec.hidden_size)
-    streams = net.extra_input("streams", net.precision.dtype, shape)
+    streams = net.input("streams")
     embedding = _rms_norm(net, "mtp.0.enorm", _embed(net))
     normed = _rms_norm(net, "mtp.0.hnorm", streams)
     mixed = net.op(
@@ -40,7 +38,7 @@ def mtp(net: Network) -> Graph:
     )["streams"]
     layer = AttentionLayer(
         prefix="mtp.0",
-        index=spec.num_hidden_layers,
+        index=net.spec.num_hidden_layers,
         kind=LayerKind.SWA,
         window_class=CacheClass.MTP_SWA,
     )

@@ -6,10 +6,18 @@ import json
 
 import pytest
 
-from dsv4_trt.contract import BuildSpec, check_format, rank_file, step_inputs
+from dsv4_trt.contract import (
+    BuildSpec,
+    check_format,
+    pool_bucket,
+    pool_size,
+    rank_file,
+    step_inputs,
+)
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import BundleMismatch, ConfigError, Dsv4Error, MissingDependency
-from dsv4_trt.kv_layout import solve
+from dsv4_trt.graph import Value, ValueKind
+from dsv4_trt.kv_layout import Bucket, solve
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.precision import Precision
 from dsv4_trt.presets import FLASH, PRO
@@ -62,6 +70,13 @@ def test_step_inputs_have_a_table_and_a_mapping_per_class():
     assert inputs["block_table.hca_state"].shape == (20, "num_seqs", 34)
     assert inputs["slot_mapping.swa"].shape == ("num_tokens",)
     assert {i.dtype for i in inputs.values()} == {DType.I32, DType.I8}
+
+
+def test_a_pool_value_names_its_bucket():
+    for bucket in Bucket:
+        shape = (pool_size(bucket), 576)
+        value = Value(name="kv", kind=ValueKind.KV, dtype=DType.I8, shape=shape)
+        assert pool_bucket(value) is bucket
 
 
 def test_rank_files_are_named_by_rank():
