@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.options import PATH, json_option, option
 from dsv4_trt.contract import ENGINES, BuildSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 
@@ -16,8 +16,8 @@ DEFAULTS = BuildSpec()
 
 
 @click.command()
-@option("--checkpoint_dir", required=True, type=click.Path(path_type=Path), help="From convert.")
-@option("--output_dir", required=True, type=click.Path(path_type=Path), help="The new bundle.")
+@option("--checkpoint_dir", required=True, type=PATH, help="From convert.")
+@option("--output_dir", required=True, type=PATH, help="The new bundle.")
 @option("--engine", type=click.Choice(ENGINES), default=DEFAULTS.engine, help="What runs it.")
 @option("--max_batch_size", type=int, default=DEFAULTS.max_batch_size, help="Sequences a step.")
 @option("--max_num_tokens", type=int, default=DEFAULTS.max_num_tokens, help="Tokens a step.")

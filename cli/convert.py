@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.options import PATH, json_option, option
 
 if TYPE_CHECKING:
     from dsv4_trt.convert.dry_run import DryRun
@@ -22,8 +22,8 @@ TERMINATED = 128 + signal.SIGTERM  # exit code by shell convention
 
 
 @click.command()
-@option("--model_dir", required=True, type=click.Path(path_type=Path), help="Official checkpoint.")
-@option("--output_dir", required=True, type=click.Path(path_type=Path), help="New or empty folder.")
+@option("--model_dir", required=True, type=PATH, help="Official checkpoint.")
+@option("--output_dir", required=True, type=PATH, help="New or empty folder.")
 @option("--tp_size", type=click.IntRange(min=1), default=1, help="Ranks.")
 @option("--moe_ep_size", type=click.IntRange(min=1), default=1, help="Groups the experts go to.")
 @option("--workers", type=click.IntRange(min=1), help="Threads [default: one a core, 4 to 8].")
@@ -62,7 +62,7 @@ def command(
     Example:
       dsv4-trt convert --model_dir DeepSeek-V4-Flash --output_dir CKPT --tp_size 4 --moe_ep_size 4
     """
-    from dsv4_trt.cli.progress import byte_progress
+    from dsv4_trt.cli.progress import progress
     from dsv4_trt.convert.conversion import ConvertOptions, default_workers, prepare
     from dsv4_trt.convert.dry_run import dry_run as plan_only
     from dsv4_trt.convert.pipeline import convert
@@ -80,7 +80,7 @@ def command(
         return
     with _interruptible(output_dir):
         conversion = prepare(options)
-        with byte_progress("converting", conversion.nbytes) as advance:
+        with progress("converting", conversion.nbytes) as advance:
             report = convert(conversion, advance)
     _print_report(report, as_json)
 

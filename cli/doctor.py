@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dsv4_trt.cli.doctor_probes import Findings
-
-PLAIN_WIDTH = 160  # columns when the output is not a terminal
 
 
 @click.command()
@@ -36,11 +34,9 @@ def command(as_json: bool) -> None:
 
 
 def _print(findings: Findings) -> None:
-    from rich.console import Console
+    from dsv4_trt.cli.tables import plain_console, rows_table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     console.print(_pairs("versions", findings["versions"]))
     console.print(_pairs("machine", findings["machine"]))
     console.print(_pairs("torch", findings["torch"]))
@@ -49,30 +45,12 @@ def _print(findings: Findings) -> None:
     if isinstance(gpus, dict) or not gpus:
         console.print(_pairs("GPUs", gpus or {"nvidia-smi": "no GPU found"}))
     else:
-        console.print(_rows("GPUs", gpus))
-    console.print(_rows("optional packages", findings["optional"]))
-    console.print(_rows("possible here", findings["possible"]))
+        console.print(rows_table("GPUs", gpus))
+    console.print(rows_table("optional packages", findings["optional"]))
+    console.print(rows_table("possible here", findings["possible"]))
 
 
 def _pairs(title: str, data: Findings) -> Table:
-    return _rows(title, [{"what": key, "found": value} for key, value in data.items()])
+    from dsv4_trt.cli.tables import rows_table
 
-
-def _rows(title: str, rows: list[Findings]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_cell(value)) for value in row.values()))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return rows_table(title, [{"what": key, "found": value} for key, value in data.items()])

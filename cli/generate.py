@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.options import (
+    checkpoint_dir_option,
+    device_option,
+    engine_dir_option,
+    json_option,
+    option,
+    precision_option,
+)
 from dsv4_trt.errors import CheckpointError, RequestError
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) ->
 
 
 @click.command()
-@option("--engine_dir", required=True, type=click.Path(path_type=Path), help="An engine bundle.")
+@engine_dir_option
 @option("--prompt", help="Text to continue, as it stands after a begin-of-sentence token.")
 @option("--token_ids", callback=parse_token_ids, help="Prompt as token ids, '0,17,5'; prints ids.")
 @option("--max_tokens", type=int, default=32, help="Most tokens to generate.")
@@ -41,11 +48,9 @@ def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) ->
 @option("--stop", multiple=True, help="Text that ends generation; may be given several times.")
 @option("--logprobs", type=int, help="Print log-probabilities of the N best tokens of each step.")
 @option("--ignore_eos", is_flag=True, help="Go on past the end-of-sentence token.")
-@option(
-    "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="Where to run."
-)
-@option("--precision", type=click.Choice(["serving", "exact"]), default="serving", help="Recipe.")
-@option("--checkpoint_dir", type=click.Path(path_type=Path), help="Where the weights are.")
+@device_option
+@precision_option
+@checkpoint_dir_option
 @json_option
 def command(
     engine_dir: Path,

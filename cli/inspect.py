@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.options import PATH, json_option, option
 from dsv4_trt.errors import ConfigError
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @option("--tensors", is_flag=True, help="List every tensor: type, shape, bytes, file.")
 @option("--graph", is_flag=True, help="List every node of a bundle's graphs.")
 @option(

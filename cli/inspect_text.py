@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from dsv4_trt.cli.inspect_parts import Report
+from dsv4_trt.cli.tables import cell, plain_console, rows_table, table_of
 from dsv4_trt.graph import Graph
-
-PLAIN_WIDTH = 200  # columns when the output is not a terminal
 
 
 def print_report(report: Report) -> None:
     """Print what the report holds."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     console.print(f"{report['kind']} {escape(report['path'])}", soft_wrap=True)
     console.print(_pairs("config", _flat(report["model"])))
     for part in ("storage", "mapping", "build", "kv"):
         if part in report:
             console.print(_pairs(part, _flat(report[part])))
-    console.print(_rows("layers", report["layers"]))
+    console.print(rows_table("layers", report["layers"]))
     console.print(_parameters(report["parameters"]))
     for title, part in (("tensors by type", "dtypes"), ("files", "files"), ("tensors", "tensors")):
         if report.get(part):
-            console.print(_rows(title, report[part]))
+            console.print(rows_table(title, report[part]))
     for path in report.get("missing_weights", ()):
         console.print(f"weights not found: {escape(path)}", soft_wrap=True)
     for precision, parts in report.get("graphs", {}).items():
@@ -45,36 +41,15 @@ def _flat(data: Report, prefix: str = "") -> Iterable[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        number = column.startswith("num_") or column == "value"
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
-    return table
-
-
 def _pairs(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
-    table = _table(title, "key", "value")
+    table = table_of(title, "key", "value")
     for key, value in pairs:
-        table.add_row(key, _cell(value))
+        table.add_row(key, cell(value))
     return table
-
-
-def _rows(title: str, rows: list[Report]) -> Table:
-    table = _table(title, *rows[0])
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return escape(str(value))
 
 
 def _parameters(counts: Report) -> Table:
-    table = _table("parameters", "of", "num_parameters", "value")
+    table = table_of("parameters", "of", "num_parameters", "value")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", f"{count / 1e9:.2f}e9")
     return table
@@ -82,7 +57,7 @@ def _parameters(counts: Report) -> Table:
 
 def _graph(title: str, data: Report) -> Table:
     graph = Graph.from_json(data)
-    table = _table(title, "node", "op", "inputs", "outputs", "attrs")
+    table = table_of(title, "node", "op", "inputs", "outputs", "attrs")
     for node in graph.nodes:
         outputs = {}
         for key, name in node.outputs.items():

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.options import (
+    PATH,
+    checkpoint_dir_option,
+    device_option,
+    engine_dir_option,
+    json_option,
+    option,
+    precision_option,
+)
 from dsv4_trt.cli.progress import progress
 from dsv4_trt.errors import RequestError
 
@@ -19,18 +27,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@option("--engine_dir", required=True, type=click.Path(path_type=Path), help="An engine bundle.")
-@option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON list of prompts.")
-@option("--output", required=True, type=click.Path(path_type=Path), help="A .safetensors file.")
-@option("--precision", type=click.Choice(["exact", "serving"]), default="serving", help="Recipe.")
+@engine_dir_option
+@option("--prompts", required=True, type=PATH, help="JSON list of prompts.")
+@option("--output", required=True, type=PATH, help="A .safetensors file.")
+@precision_option
 @option("--positions", type=click.Choice(["all", "last"]), default="all", help="Rows to keep.")
 @option("--decode", type=click.IntRange(min=0), default=0, help="Steps of one token each.")
 @option("--chunk", type=click.IntRange(min=0), default=0, help="Prefill tokens a step; 0 = most.")
 @click.option("--mtp", is_flag=True, help="Also the logits of the MTP block.")
-@option(
-    "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="Where to run."
-)
-@option("--checkpoint_dir", type=click.Path(path_type=Path), help="Where the weights are.")
+@device_option
+@checkpoint_dir_option
 @json_option
 def command(
     engine_dir: Path,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dsv4_trt.cli.options import json_option, option
-from dsv4_trt.cli.progress import byte_progress
+from dsv4_trt.cli.options import PATH, json_option, option
+from dsv4_trt.cli.progress import progress
 from dsv4_trt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     required=True,
     help="tiny, small, flash-layers=N or pro-layers=N (the first N layers at full width).",
 )
-@option("--output_dir", type=click.Path(path_type=Path), required=True, help="New folder to write.")
+@option("--output_dir", type=PATH, required=True, help="New folder to write.")
 @option("--seed", type=click.IntRange(min=0), default=0, help="Same seed, same weights.")
 @option(
     "--expert_dtype",
@@ -107,9 +107,9 @@ def command(
         "shard_bytes": shard_size,
     }
     total = sum(shard.nbytes for shard in checkpoint_shards(spec, **layout))
-    with byte_progress("make-checkpoint", total) as progress:
+    with progress("make-checkpoint", total) as advance:
         shards = write_random_checkpoint(
-            spec, output_dir, seed=seed, extra_files=files, progress=progress, **layout
+            spec, output_dir, seed=seed, extra_files=files, progress=advance, **layout
         )
     tensors = sum(len(shard.tensors) for shard in shards)
     if as_json:

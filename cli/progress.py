@@ -37,10 +37,3 @@ def progress(
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.advance(task, done)
-
-
-@contextmanager
-def byte_progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar over `total` bytes."""
-    with progress(description, total) as advance:
-        yield advance
