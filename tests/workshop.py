@@ -11,7 +11,6 @@ from dsv4_trt.cli.main import cli
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.logits import LogitsOptions, LogitsPrompt, prompt_logits
 from dsv4_trt.runtime.open import open_engine
-from dsv4_trt.runtime.stepper import Chunk, Stepper
 
 
 def run_cli(*args):
@@ -73,6 +72,3 @@ def logits(engine, ids, *, decode=(), chunk=0, mtp=False):
 
 def random_ids(count, vocab=512, seed=0):
     return torch.randint(2, vocab, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-__all__ = ["Chunk", "Stepper", "Workshop", "golden_roots", "logits", "random_ids", "run_cli"]

@@ -1,5 +1,6 @@
 """`dsv4-trt generate` and `dsv4-trt logits` as a user calls them."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from dsv4_trt.cli.generate import command
 from dsv4_trt.errors import CheckpointError, RequestError
+from dsv4_trt.runtime.sampling_params import SamplingParams
 from tests.workshop import logits, random_ids, run_cli
 
 
@@ -32,6 +35,14 @@ def test_greedy_tokens_are_the_best_of_each_row(workshop, tiny_a, engine_dir):
     rows = torch.cat([found["prefill"][-1:], found["decode"][:-1]])
     assert run["token_ids"] == rows.argmax(dim=-1).tolist()
     assert run["finish_reason"] == "length"
+
+
+def test_defaults_are_those_of_the_library():
+    given = command.make_context("generate", ["--engine_dir", "x", "--token_ids", "0"]).params
+    fields = {f.name for f in dataclasses.fields(SamplingParams)}
+    sampling = {name: value for name, value in given.items() if name in fields}
+    assert len(sampling) == 9
+    assert SamplingParams(**sampling) == SamplingParams()
 
 
 def test_a_seed_repeats_and_seeds_differ(engine_dir):

@@ -8,7 +8,8 @@ import torch
 from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
 from dsv4_trt.dtypes import DType
 from dsv4_trt.presets import TINY
-from tests.workshop import Chunk, Stepper, logits, random_ids
+from dsv4_trt.runtime.stepper import Chunk, Stepper
+from tests.workshop import logits, random_ids
 
 LIMIT = 1e-4  # logits; scale about 3
 
