@@ -26,24 +26,21 @@ class ShardReader:
     def __init__(self, descriptors: dict[Path, int]) -> None:
         self._descriptors = descriptors
 
-    def read_into(self, tensor: StoredTensor, offset: int, buffer: Bytes) -> None:
-        """Fill `buffer` from byte `offset` of the tensor; raises `CheckpointError` on a short file."""
-        descriptor = self._descriptors[tensor.path]
-        view = buffer.data
-        position, done = tensor.start + offset, 0
-        while done < len(view):
-            count = os.preadv(descriptor, [view[done:]], position + done)
+    def read(self, tensor: StoredTensor, offset: int, nbytes: int) -> Bytes:
+        """Fresh bytes `offset` .. `offset + nbytes` of the tensor.
+
+        Raises `CheckpointError` where the file ends early.
+        """
+        buffer = np.empty(nbytes, np.uint8)
+        view, position, done = buffer.data, tensor.start + offset, 0
+        while done < nbytes:
+            count = os.preadv(self._descriptors[tensor.path], [view[done:]], position + done)
             if count == 0:
                 raise CheckpointError(
                     f"{tensor.path}: the file ended at byte {position + done} inside tensor "
                     f"'{tensor.name}'; it became shorter while it was read"
                 )
             done += count
-
-    def read(self, tensor: StoredTensor, offset: int, nbytes: int) -> Bytes:
-        """Fresh bytes `offset` .. `offset + nbytes` of the tensor."""
-        buffer = np.empty(nbytes, np.uint8)
-        self.read_into(tensor, offset, buffer)
         return buffer
 
     def read_rows(
@@ -53,11 +50,6 @@ class ShardReader:
         width = row_bytes(tensor)
         whole = self.read(tensor, rows[0] * width, (rows[1] - rows[0]) * width)
         return np.ascontiguousarray(whole.reshape(-1, width)[:, cols[0] : cols[1]])
-
-    def will_need(self, tensor: StoredTensor, offset: int, nbytes: int) -> None:
-        """Tell the kernel to start reading ahead."""
-        descriptor = self._descriptors[tensor.path]
-        os.posix_fadvise(descriptor, tensor.start + offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
 def row_bytes(tensor: StoredTensor) -> int:

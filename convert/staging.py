@@ -26,14 +26,19 @@ Finished = dict[tuple[int, str], str]  # (rank, tensor) -> sha256
 
 def partial_dir(output_dir: Path) -> Path:
     """Where the conversion to `output_dir` is built."""
-    return output_dir.with_name(f".{output_dir.name}.partial")
+    whole = output_dir.absolute()
+    return whole.with_name(f".{whole.name}.partial")
 
 
 def check_output(output_dir: Path) -> None:
-    """Raise `ConfigError` if `output_dir` exists and is not an empty folder."""
-    if output_dir.is_dir() and not any(output_dir.iterdir()):
-        return
-    if output_dir.exists() or output_dir.is_symlink():
+    """Raise `ConfigError` unless `output_dir` does not exist or is an empty folder to take the place of."""
+    if output_dir.is_symlink() or os.path.ismount(output_dir.absolute()):
+        kind = "a link" if output_dir.is_symlink() else "a mount point"
+        raise ConfigError(
+            f"output_dir {output_dir} is {kind}, which a finished folder can not replace; "
+            "name a new folder, for instance one inside it"
+        )
+    if output_dir.exists() and not (output_dir.is_dir() and not any(output_dir.iterdir())):
         raise ConfigError(f"output_dir {output_dir} already exists; remove it or name another")
 
 
@@ -89,7 +94,7 @@ def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging
     Raises `ConfigError` if another run is writing there, or if what is there to resume comes from other
     options or another source.
     """
-    staging = Staging(output_dir)
+    staging = Staging(output_dir.absolute())
     journal = staging.partial / JOURNAL_FILE
     try:
         staging.partial.mkdir(parents=True, exist_ok=True)

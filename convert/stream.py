@@ -40,12 +40,6 @@ class PieceStream:
             except InexactValue as error:
                 raise _inexact(piece, tensor, rows, error) from error
 
-    def will_need(self, piece: Piece) -> None:
-        """Start reading the piece ahead."""
-        tensor = self._tensors[piece.source]
-        width, (first, last) = row_bytes(tensor), piece.rows
-        self._reader.will_need(tensor, first * width, (last - first) * width)
-
     def _result(self, piece: Piece, tensor: StoredTensor, rows: tuple[int, int]) -> Bytes:
         data = self._read(tensor, rows, piece.cols)
         match piece.transform:

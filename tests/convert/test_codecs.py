@@ -8,6 +8,7 @@ from dsv4_trt.convert import codecs
 from dsv4_trt.convert.codecs import InexactValue
 
 ALL = np.arange(256, dtype=np.uint8)
+POWERS = {2.0**e for e in range(-127, 128)}
 
 
 def test_every_e4m3_code_has_torchs_value():
@@ -28,8 +29,7 @@ def test_every_e8m0_byte_goes_to_float32_and_back():
 def test_float32_bits_are_a_scale_only_if_an_exact_power_of_two(bits):
     value = np.array([1.0, 0], np.float32)
     value.view(np.uint32)[1] = bits
-    powers = {float(2.0**e) for e in range(-127, 128)}
-    if float(value[1]) in powers:
+    if float(value[1]) in POWERS:
         assert codecs.e8m0_to_f32(codecs.f32_to_e8m0(value))[1] == value[1]
         return
     with pytest.raises(InexactValue) as refused:

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +260,29 @@ def test_an_existing_output_is_never_touched(made, tmp_path):
     (output / "mine").unlink()
     run(made["instruct"], output)  # an empty folder is taken
     assert left_behind(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("target", ["empty", "nowhere"])
+def test_an_output_that_is_a_link_is_refused_before_the_work(made, tmp_path, target):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match="is a link"):
+        run(made["instruct"], tmp_path / "out")
+    assert left_behind(tmp_path) == ["empty", "out"]
+
+
+def test_an_output_that_is_a_mount_point_is_refused_before_the_work(made):
+    with pytest.raises(ConfigError, match="is a mount point"):
+        run(made["instruct"], Path("/proc"))
+
+
+def test_a_relative_output_is_taken(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(made["instruct"], Path("out"))
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    run(made["instruct"], Path("."))
+    assert left_behind(tmp_path) == ["inside", "out"]
 
 
 def test_an_output_below_a_file_is_refused(made, tmp_path):

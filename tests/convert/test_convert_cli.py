@@ -10,9 +10,9 @@ from dsv4_trt.cli.main import cli
 from dsv4_trt.convert.hub_config import hub_config
 from dsv4_trt.convert.names import official_tensors
 from dsv4_trt.dtypes import DType
-from dsv4_trt.errors import CheckpointError, ConfigError
+from dsv4_trt.errors import ConfigError
 from dsv4_trt.mapping import Mapping
-from dsv4_trt.presets import FLASH, PRO
+from dsv4_trt.presets import PRO
 from dsv4_trt.rank_checkpoint import load_rank_checkpoint
 from dsv4_trt.rank_tensors import rank_tensors
 from tests.convert.checkpoints import MICRO, header_bytes, left_behind, make
@@ -127,21 +127,20 @@ def sparse(folder, spec, shard_bytes):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("spec", "tp", "ep", "gib"), [(FLASH, 4, 4, 148.66), (PRO, 8, 8, 805.3)], ids=["flash", "pro"]
-)
-def test_dry_run_of_the_released_sizes(tmp_path, spec, tp, ep, gib):
-    source = sparse(tmp_path / "hf", spec, 13 << 30)
+def test_dry_run_of_the_largest_release(tmp_path):
+    """Pro is 145,116 tensors and 805.3 GiB, which headers, index and config alone must tell."""
+    source = sparse(tmp_path / "hf", PRO, 13 << 30)
     where = ["--model_dir", source, "--output_dir", tmp_path / "out"]
-    result = invoke(*where, "--tp_size", tp, "--moe_ep_size", ep, "--dry-run", "--json")
+    result = invoke(*where, "--tp_size", 8, "--moe_ep_size", 8, "--dry-run", "--json")
     assert result.exit_code == 0, result.output
     plan = json.loads(result.output)
-    assert plan["source_bytes"] == pytest.approx(gib * 2**30, rel=2e-4)
-    mapping = Mapping(tp_size=tp, moe_ep_size=ep)
-    tensors = sum(t.nbytes for t in rank_tensors(spec, mapping, mtp=True))
+    assert plan["source_tensors"] == 145116
+    assert plan["source_bytes"] == pytest.approx(805.3 * 2**30, rel=1e-4)
+    mapping = Mapping(tp_size=8, moe_ep_size=8)
+    tensors = sum(t.nbytes for t in rank_tensors(PRO, mapping, mtp=True))
+    assert len(plan["rank_files"]) == 8
     for size in plan["rank_files"].values():
         assert 0 < size - tensors < 1e6  # the header
-    assert len(plan["rank_files"]) == tp
     assert plan["total_bytes"] == sum(plan["rank_files"].values())
     assert 0 < plan["peak_bytes"] - plan["total_bytes"] < 20e6
     assert plan["fits"] == (plan["peak_bytes"] <= plan["free_bytes"])
@@ -190,31 +189,3 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path):
     written = (tmp_path / "out" / "rank0.safetensors").stat().st_size
     assert written > 540e6
     assert int(done.stdout) * 1024 < 150e6
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "match"),
-    [
-        (lambda path: path.joinpath("config.json").unlink(), CheckpointError, "config.json"),
-        (lambda path: path.joinpath("manifest.json").unlink(), CheckpointError, "manifest.json"),
-        (lambda path: path.joinpath("rank1.safetensors").unlink(), CheckpointError, "is missing"),
-        (
-            lambda path: (
-                path.joinpath("rank1.safetensors").open("ab").close()
-                or path.joinpath("rank1.safetensors").write_bytes(b"x")
-            ),
-            CheckpointError,
-            "has 1 bytes, the manifest says",
-        ),
-        (
-            lambda path: path.joinpath("config.json").write_text('{"model_type": "deepseek_v4"}'),
-            CheckpointError,
-            "not a rank checkpoint",
-        ),
-    ],
-)
-def test_a_damaged_rank_checkpoint_is_refused(official, tmp_path, change, error, match):
-    invoke("--model_dir", official, "--output_dir", tmp_path / "out", "--tp_size", 2)
-    change(tmp_path / "out")
-    with pytest.raises(error, match=match):
-        load_rank_checkpoint(tmp_path / "out")
