@@ -1,14 +1,16 @@
 """Writes an engine bundle: graphs, config, manifest, tokenizer files and links to the weights.
 
-The bundle appears whole or not at all: it is written beside its final place and renamed. Weights are
-hard links where the file system allows, else the manifest records where they are.
+The bundle appears whole or not at all: it is written beside its final place, under a name of its own, and
+renamed. Weights are hard links where the file system allows, else the manifest records where they are.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,8 @@ from dsv4_trt.contract import (
     WEIGHTS_DIR,
     BuildSpec,
 )
-from dsv4_trt.errors import BuildError
+from dsv4_trt.convert.staging import check_output
+from dsv4_trt.errors import BuildError, ConfigError
 from dsv4_trt.graph import Graph
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.kv_layout import solve
@@ -39,15 +42,16 @@ from dsv4_trt.rank_checkpoint import RankCheckpoint
 def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
     """Build the engine bundle `output_dir` for a rank checkpoint.
 
-    Raises `ConfigError` for illegal build options and `BuildError` if the output exists or does not
-    suit the checkpoint.
+    Raises `ConfigError` for illegal build options or an output that exists and `BuildError` if they do
+    not suit the checkpoint.
     """
-    _check(checkpoint, output_dir, build)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    partial = output_dir.with_name(f".{output_dir.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    check_output(output_dir)
+    _check(checkpoint, build)
+    place = output_dir.absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
+    partial.mkdir()
     try:
-        partial.mkdir()
         _write_json(partial / GRAPH_FILE, _graph_json(checkpoint, build))
         _write_json(partial / CONFIG_FILE, _config_json(checkpoint, build))
         for name in (*TOKENIZER_FILES, GENERATION_CONFIG_FILE):
@@ -56,15 +60,18 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
         digests = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
         ranks = _link_weights(checkpoint, partial / WEIGHTS_DIR)
         _write_json(partial / MANIFEST_FILE, _manifest_json(digests, ranks))
-        if output_dir.exists():
-            output_dir.rmdir()
-        partial.rename(output_dir)
-    except BaseException:
+        partial.rename(place)  # replaces an empty folder
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise ConfigError(
+                f"output_dir {output_dir} was filled by another program while this build ran; name "
+                "another"
+            ) from error
         raise
 
 
-def _check(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
+def _check(checkpoint: RankCheckpoint, build: BuildSpec) -> None:
     build.check()
     if build.mtp and not checkpoint.mtp:
         raise BuildError(
@@ -75,8 +82,6 @@ def _check(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> No
             f"max_seq_len {build.max_seq_len} is above the model's max_position_embeddings "
             f"{checkpoint.spec.max_position_embeddings}"
         )
-    if output_dir.exists() and (not output_dir.is_dir() or any(output_dir.iterdir())):
-        raise BuildError(f"output_dir {output_dir} already exists; remove it or name another")
 
 
 def _graph_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def _link_weights(checkpoint: RankCheckpoint, folder: Path) -> list[dict[str, An
     ranks = []
     for file in checkpoint.rank_files:
         try:
-            os.link(file, folder / file.name)
+            os.link(file.resolve(), folder / file.name)  # a link to a link would not survive a move
             linked = True
         except OSError:  # another file system, or one without hard links
             linked = False

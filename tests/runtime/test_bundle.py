@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import BuildError, BundleMismatch, ConfigError
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.runtime.bundle import open_bundle
@@ -134,7 +135,7 @@ def test_build_refuses_what_it_can_not_build(workshop, tiny_a, tmp_path):
         run_cli(*build, "--max_num_tokens", 4)
     assert list(tmp_path.iterdir()) == []
     run_cli(*build)
-    with pytest.raises(BuildError, match="already exists"):
+    with pytest.raises(ConfigError, match="already exists"):
         run_cli(*build)
 
 
@@ -149,3 +150,49 @@ def test_an_interrupted_build_leaves_nothing(workshop, tiny_a, tmp_path, monkeyp
     with pytest.raises((KeyboardInterrupt, AssertionError)):
         run_cli("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_builds_of_one_bundle_at_once_do_not_mix(workshop, tiny_a, tmp_path, monkeypatch):
+    """A second build that runs and ends inside the first: one bundle, whole, and one refusal."""
+    workshop.bundle_dir(tiny_a)
+    checkpoint = next(workshop.root.glob("*-1-1.ckpt"))
+    build = ("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine")
+
+    def second_build(file):
+        monkeypatch.setattr("dsv4_trt.builder.bundle.weights_identity", weights_identity)
+        run_cli(*build, "--max_seq_len", 2000)
+        return weights_identity(file)
+
+    monkeypatch.setattr("dsv4_trt.builder.bundle.weights_identity", second_build)
+    with pytest.raises(ConfigError, match="filled by another program"):
+        run_cli(*build, "--max_seq_len", 1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["engine"]
+    assert open_bundle(tmp_path / "engine").build.max_seq_len == 2000
+
+
+def test_a_bundle_can_take_the_place_of_an_empty_folder(workshop, tiny_a, tmp_path, monkeypatch):
+    workshop.bundle_dir(tiny_a)
+    build = ("build", "--checkpoint_dir", next(workshop.root.glob("*-1-1.ckpt")), "--output_dir")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run_cli(*build, ".")
+    assert open_bundle(tmp_path / "here").build == BuildSpec()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="is a link"):
+        run_cli(*build, tmp_path / "link")
+
+
+def test_rank_files_that_are_links_are_linked_to_where_they_lead(workshop, tiny_a, tmp_path):
+    """A checkpoint of relative links, as a download cache lays it out; the bundle is then moved."""
+    workshop.bundle_dir(tiny_a)
+    source = next(workshop.root.glob("*-1-1.ckpt"))
+    shutil.copytree(source, tmp_path / "store", copy_function=os.link)
+    shutil.copytree(source, tmp_path / "ckpt", ignore=shutil.ignore_patterns("rank*"))
+    (tmp_path / "ckpt" / "rank0.safetensors").symlink_to("../store/rank0.safetensors")
+    run_cli("build", "--checkpoint_dir", tmp_path / "ckpt", "--output_dir", tmp_path / "engine")
+    (tmp_path / "deep").mkdir()
+    moved = (tmp_path / "engine").rename(tmp_path / "deep" / "engine")
+    weights = moved / "weights" / "rank0.safetensors"
+    assert weights.is_file()
+    assert not weights.is_symlink()
+    assert open_bundle(moved).rank_files == (weights,)
