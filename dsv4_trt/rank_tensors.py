@@ -48,7 +48,7 @@ def rank_tensors(spec: ModelSpec, mapping: Mapping, *, mtp: bool) -> Iterator[Te
     yield TensorSpec("rope.compress.inv_freq", DType.F32, (half_rope,))
     for layer, kind in enumerate(spec.layer_kinds):
         hashed = spec.is_hash_layer(layer)
-        yield from _block(f"layers.{layer}", spec, mapping, kind, hashed=hashed)
+        yield from _layer(f"layers.{layer}", spec, mapping, kind, hashed=hashed)
     yield from _head("", spec)
     yield TensorSpec("head.weight", DType.BF16, (vocab, hidden))
     if mtp:
@@ -56,11 +56,11 @@ def rank_tensors(spec: ModelSpec, mapping: Mapping, *, mtp: bool) -> Iterator[Te
         yield from _fp8("mtp.0.h_proj", hidden, hidden)
         yield TensorSpec("mtp.0.enorm.weight", DType.BF16, (hidden,))
         yield TensorSpec("mtp.0.hnorm.weight", DType.BF16, (hidden,))
-        yield from _block("mtp.0", spec, mapping, LayerKind.SWA, hashed=False)
+        yield from _layer("mtp.0", spec, mapping, LayerKind.SWA, hashed=False)
         yield from _head("mtp.0.", spec)
 
 
-def _block(
+def _layer(
     prefix: str, spec: ModelSpec, mapping: Mapping, kind: LayerKind, *, hashed: bool
 ) -> Iterator[TensorSpec]:
     hidden = spec.hidden_size

@@ -6,8 +6,7 @@ The branches (window insert, main compression, indexer) touch different pools an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dsv4_trt.builder.model.layer import Layer
 from dsv4_trt.builder.model.linear import bf16_linear, fp8_linear, reduced_linear
 from dsv4_trt.builder.network import Network
 from dsv4_trt.dtypes import DType
@@ -16,17 +15,7 @@ from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.rank_tensors import overlap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLayer:
-    """Which layer is being built and where its weights and window pages are."""
-
-    prefix: str  # of its weights, "layers.3" or "mtp.0"
-    index: int  # position in the layer schedule; MTP follows the last layer
-    kind: LayerKind
-    window_class: CacheClass = CacheClass.SWA
-
-
-def attention(net: Network, layer: AttentionLayer, x: str) -> str:
+def attention(net: Network, layer: Layer, x: str) -> str:
     """`x [num_tokens, hidden]`, normalised, to the attention output of the same shape."""
     spec, at = net.spec, f"{layer.prefix}.attn"
     stacked = fp8_linear(net, x, f"{at}.wqkv_a")
@@ -92,7 +81,7 @@ def _inv_freq(net: Network, kind: LayerKind) -> str:
     return net.weight("rope.swa.inv_freq" if kind is LayerKind.SWA else "rope.compress.inv_freq")
 
 
-def _rotate_and_insert(net: Network, layer: AttentionLayer, q: str, kv: str) -> dict[str, str]:
+def _rotate_and_insert(net: Network, layer: Layer, q: str, kv: str) -> dict[str, str]:
     cache_class = layer.window_class
     return net.op(
         "qkv_rope_insert",
@@ -116,9 +105,7 @@ def _rotate_and_insert(net: Network, layer: AttentionLayer, q: str, kv: str) -> 
     )
 
 
-def _compress(
-    net: Network, layer: AttentionLayer, x: str, prefix: str, cache_class: CacheClass
-) -> str:
+def _compress(net: Network, layer: Layer, x: str, prefix: str, cache_class: CacheClass) -> str:
     """Compress this step's tokens into entries of `cache_class`; returns the updated pool."""
     spec = net.spec
     state_class = CacheClass(f"{cache_class}_state")
@@ -154,7 +141,7 @@ def _compress(
     )["pool"]
 
 
-def _index(net: Network, layer: AttentionLayer, x: str, qr: str) -> str:
+def _index(net: Network, layer: Layer, x: str, qr: str) -> str:
     """The indexer: its own compressed keys, its queries, and the best entries of each token."""
     spec, at = net.spec, f"{layer.prefix}.attn.indexer"
     pool = _compress(net, layer, x, f"{at}.compressor", CacheClass.INDEXER)
@@ -202,5 +189,5 @@ def _step(net: Network, *, decodes: bool = True) -> dict[str, str]:
     return {name: net.input(name) for name in names}
 
 
-def _row(net: Network, cache_class: CacheClass, layer: AttentionLayer) -> int:
+def _row(net: Network, cache_class: CacheClass, layer: Layer) -> int:
     return net.layout[cache_class].layers.index(layer.index)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dsv4_trt.builder.model.attention import AttentionLayer
-from dsv4_trt.builder.model.blocks import blocks, head, trunk_layers
+from dsv4_trt.builder.model.layer import mtp_layer, trunk_layers
 from dsv4_trt.builder.model.linear import all_reduce, fp8_linear
+from dsv4_trt.builder.model.residual import head, residual_path
 from dsv4_trt.builder.network import Network
 from dsv4_trt.graph import Graph
-from dsv4_trt.kv_layout import CacheClass
-from dsv4_trt.model_spec import LayerKind
 
 
 def trunk(net: Network) -> Graph:
@@ -16,7 +14,7 @@ def trunk(net: Network) -> Graph:
     streams = net.op("expand_streams", "streams", {"x": _embed(net)}, hc_mult=net.spec.hc_mult)[
         "streams"
     ]
-    streams = blocks(net, streams, trunk_layers(net))
+    streams = residual_path(net, streams, trunk_layers(net.spec))
     return _finish(net, head(net, "", streams), streams)
 
 
@@ -36,13 +34,7 @@ def mtp(net: Network) -> Graph:
             "streams": fp8_linear(net, normed, "mtp.0.h_proj"),
         },
     )["streams"]
-    layer = AttentionLayer(
-        prefix="mtp.0",
-        index=net.spec.num_hidden_layers,
-        kind=LayerKind.SWA,
-        window_class=CacheClass.MTP_SWA,
-    )
-    streams = blocks(net, mixed, [layer])
+    streams = residual_path(net, mixed, [mtp_layer(net.spec)])
     return _finish(net, head(net, "mtp.0.", streams), streams)
 
 

@@ -6,31 +6,23 @@ site.
 
 from __future__ import annotations
 
-from dsv4_trt.builder.model.attention import AttentionLayer, attention
+from dsv4_trt.builder.model.attention import attention
+from dsv4_trt.builder.model.layer import Layer
 from dsv4_trt.builder.model.moe import moe
 from dsv4_trt.builder.network import Network
 
 
-def blocks(net: Network, streams: str, layers: list[AttentionLayer]) -> str:
-    """Run blocks over `streams [num_tokens, hc_mult, hidden]`; returns the streams after the last."""
+def residual_path(net: Network, streams: str, layers: list[Layer]) -> str:
+    """Run layers over `streams [num_tokens, hc_mult, hidden]`; returns the streams after the last."""
     y: str | None = None
     mix = {"streams": streams}
     for layer in layers:
         mix = _enter(net, f"{layer.prefix}.hc_attn", f"{layer.prefix}.attn_norm", mix, y)
         y = attention(net, layer, mix["x"])
         mix = _enter(net, f"{layer.prefix}.hc_ffn", f"{layer.prefix}.ffn_norm", mix, y)
-        hashed = layer.prefix.startswith("layers.") and net.spec.is_hash_layer(layer.index)
-        y = moe(net, layer.prefix, mix["x"], hashed=hashed)
+        y = moe(net, layer.prefix, mix["x"], hashed=layer.hashed)
     assert y is not None, "a model has at least one layer"
     return _leave(net, f"{layers[-1].prefix}.hc_post", mix, y)
-
-
-def trunk_layers(net: Network) -> list[AttentionLayer]:
-    """All layers of the trunk."""
-    return [
-        AttentionLayer(prefix=f"layers.{index}", index=index, kind=kind)
-        for index, kind in enumerate(net.spec.layer_kinds)
-    ]
 
 
 def head(net: Network, prefix: str, streams: str) -> str:
