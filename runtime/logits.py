@@ -53,6 +53,7 @@ class _Run:
         self.pages = self.stepper.kv.open()
         self.mtp_pages = self.stepper.kv.open(mtp=True) if options.mtp else None
         self.forced: Iterator[int] = iter(prompt.forced_ids)
+        self.next_token = -1  # follows what was fed last
 
     def result(self) -> dict[str, torch.Tensor]:
         name, ids = self.prompt.id, self.prompt.token_ids
@@ -75,7 +76,8 @@ class _Run:
         rows, mtp_rows = [], []
         for start in range(0, len(ids), self.chunk):
             end = min(start + self.chunk, len(ids))
-            self.next_token = ids[end] if end < len(ids) else -1
+            if end < len(ids):
+                self.next_token = ids[end]
             step, drafts = self._feed(ids[start:end], last=end == len(ids))
             rows.append(step)
             mtp_rows.append(drafts)
@@ -116,9 +118,12 @@ def _check(engine: Engine, prompt: LogitsPrompt, options: LogitsOptions) -> None
             "or build with a larger --max_seq_len"
         )
     if options.mtp and CacheClass.MTP_SWA not in engine.layout.classes:
-        raise RequestError("--mtp asks for the MTP block, which this engine was built without")
+        raise RequestError(
+            "--mtp asks for the MTP block, which this engine was built without; build with --mtp "
+            "from a checkpoint converted with --mtp keep"
+        )
     if options.chunk > engine.build.max_num_tokens:
         raise RequestError(
             f"chunk {options.chunk} is above the engine's max_num_tokens "
-            f"{engine.build.max_num_tokens}"
+            f"{engine.build.max_num_tokens}; ask for at most that, or for 0"
         )

@@ -33,13 +33,15 @@ def load_weights(path: Path, graphs: list[Graph], device: torch.device) -> dict[
         present = set(file.keys())
         for name, value in wanted.items():
             if name not in present:
-                raise BundleMismatch(f"{path} has no tensor '{name}', which the graph needs")
+                raise BundleMismatch(
+                    f"{path} has no tensor '{name}', which the graph needs; convert and build again"
+                )
             tensor = file.get_tensor(name)
             expected = (TORCH_DTYPES[value.dtype], value.shape)
             if (tensor.dtype, tuple(tensor.shape)) != expected:
                 raise BundleMismatch(
                     f"tensor '{name}' of {path} is {tensor.dtype} {list(tensor.shape)}; the graph "
-                    f"needs {expected[0]} {list(value.shape)}"
+                    f"needs {expected[0]} {list(value.shape)}; convert and build again"
                 )
             found[name] = tensor
     return found

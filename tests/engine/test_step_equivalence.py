@@ -79,7 +79,7 @@ def test_a_token_changes_nothing_before_it(engine, changed):
     assert (after[changed] - before[changed]).abs().max() > 0.1
 
 
-def test_window_layers_forget(workshop, tiny_a, engine):
+def test_reused_pages_pass_nothing_on(workshop, tiny_a, engine):
     """A prompt of 3 tokens right after a long one equals a fresh engine: no state is inherited."""
     short = random_ids(3, seed=5)
     stepper = Stepper(engine)
