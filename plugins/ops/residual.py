@@ -5,6 +5,18 @@ from __future__ import annotations
 from dsv4_trt.plugins.op_schema import Op, Param
 from dsv4_trt.plugins.ops.common import BF16, F32, FLOAT, FLOAT_TYPE, I32, INT
 
+STREAMS = Param("streams", "$A", ("T", "M", "H"))
+POST_COMB = (Param("post", F32, ("T", "M")), Param("comb", F32, ("T", "M", "M")))
+SITE_INPUT = (Param("x", "$A", ("T", "H")), *POST_COMB)  # what a site is entered with
+SITE_OUTPUT = (Param("y", "$A", ("T", "H")), STREAMS, *POST_COMB)  # what it is left with
+SITE_WEIGHTS = (
+    Param("fn", F32, ("mix", "M*H")),
+    Param("base", F32, ("mix",)),
+    Param("scale", F32, (3,)),
+    Param("norm_weight", BF16, ("H",)),
+)
+SITE_ATTRS = {"eps": FLOAT, "hc_eps": FLOAT, "iters": INT}
+
 RESIDUAL_OPS = (
     Op(
         name="expand_streams",
@@ -16,11 +28,8 @@ RESIDUAL_OPS = (
     Op(
         name="add_streams",
         doc="Add one hidden state to every residual stream.",
-        inputs=(
-            Param("x", "$A", ("T", "H")),
-            Param("streams", "$A", ("T", "M", "H")),
-        ),
-        outputs=(Param("streams", "$A", ("T", "M", "H")),),
+        inputs=(Param("x", "$A", ("T", "H")), STREAMS),
+        outputs=(STREAMS,),
     ),
     Op(
         name="rms_norm",
@@ -36,57 +45,28 @@ RESIDUAL_OPS = (
         name="mhc_pre",
         doc="Mix the streams into a layer input and normalise it; also give the weights that put "
         "the layer output back (post, comb; comb's first index is the source stream).",
-        inputs=(
-            Param("streams", "$A", ("T", "M", "H")),
-            Param("fn", F32, ("mix", "M*H")),
-            Param("base", F32, ("mix",)),
-            Param("scale", F32, (3,)),
-            Param("norm_weight", BF16, ("H",)),
-        ),
-        outputs=(
-            Param("x", "$A", ("T", "H")),
-            Param("post", F32, ("T", "M")),
-            Param("comb", F32, ("T", "M", "M")),
-        ),
-        attrs={"eps": FLOAT, "hc_eps": FLOAT, "iters": INT},
+        inputs=(STREAMS, *SITE_WEIGHTS),
+        outputs=SITE_INPUT,
+        attrs=SITE_ATTRS,
     ),
     Op(
         name="mhc_post",
         doc="streams'[k] = post[k] * y + sum over j of comb[j, k] * streams[j].",
-        inputs=(
-            Param("y", "$A", ("T", "H")),
-            Param("streams", "$A", ("T", "M", "H")),
-            Param("post", F32, ("T", "M")),
-            Param("comb", F32, ("T", "M", "M")),
-        ),
-        outputs=(Param("streams", "$A", ("T", "M", "H")),),
+        inputs=SITE_OUTPUT,
+        outputs=(STREAMS,),
     ),
     Op(
         name="mhc_post_pre",
         doc="mhc_post of one site, then mhc_pre of the next, without a trip through memory.",
-        inputs=(
-            Param("y", "$A", ("T", "H")),
-            Param("streams", "$A", ("T", "M", "H")),
-            Param("post", F32, ("T", "M")),
-            Param("comb", F32, ("T", "M", "M")),
-            Param("fn", F32, ("mix", "M*H")),
-            Param("base", F32, ("mix",)),
-            Param("scale", F32, (3,)),
-            Param("norm_weight", BF16, ("H",)),
-        ),
-        outputs=(
-            Param("streams", "$A", ("T", "M", "H")),
-            Param("x", "$A", ("T", "H")),
-            Param("post", F32, ("T", "M")),
-            Param("comb", F32, ("T", "M", "M")),
-        ),
-        attrs={"eps": FLOAT, "hc_eps": FLOAT, "iters": INT},
+        inputs=(*SITE_OUTPUT, *SITE_WEIGHTS),
+        outputs=(STREAMS, *SITE_INPUT),
+        attrs=SITE_ATTRS,
     ),
     Op(
         name="mhc_head",
         doc="Collapse the streams of the wanted rows and apply the final norm.",
         inputs=(
-            Param("streams", "$A", ("T", "M", "H")),
+            STREAMS,
             Param("rows", I32, ("R",)),
             Param("fn", F32, ("M", "M*H")),
             Param("base", F32, ("M",)),
