@@ -17,7 +17,7 @@ from dsv4_trt.cli.options import (
     option,
     precision_option,
 )
-from dsv4_trt.errors import CheckpointError, RequestError
+from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 
 if TYPE_CHECKING:
     from dsv4_trt.runtime.bundle import Bundle
@@ -105,9 +105,11 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
     from dsv4_trt.runtime.tokenizer import Tokenizer
 
     try:
-        return Tokenizer.load(bundle.path)
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}; or give the prompt as --token_ids") from error
+        tokenizer = Tokenizer.load(bundle.path)
+        tokenizer.check_covers(bundle.spec.vocab_size)
+    except (CheckpointError, BundleMismatch) as error:
+        raise type(error)(f"{error}; or give the prompt as --token_ids") from error
+    return tokenizer
 
 
 def with_bos(bundle: Bundle, token_ids: list[int]) -> list[int]:

@@ -93,10 +93,10 @@ def command(
     from dsv4_trt.dtypes import DType
 
     spec = replace(spec, expert_dtype=expert_dtype, vocab_size=vocab_size or spec.vocab_size)
-    if tokenizer and spec.vocab_size < VOCAB_SIZE:
+    if tokenizer and spec.vocab_size != VOCAB_SIZE:
         raise ConfigError(
-            f"vocab_size {spec.vocab_size} is below the tokenizer's {VOCAB_SIZE}; "
-            "expected at least that many, or --no-tokenizer"
+            f"vocab_size is {spec.vocab_size}; expected the tokenizer's {VOCAB_SIZE}, or "
+            "--no-tokenizer"
         )
     files = tokenizer_files() if tokenizer else {}
     base = expert_dtype == "fp8"

@@ -115,7 +115,7 @@ def _draw_filtered(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     ordered, ids = logits.sort(dim=-1, descending=True, stable=True)
     weights = _weights(ordered, rows)
     vocab = logits.shape[1]
-    top_k = _column([r.params.top_k or vocab for r in rows], logits, torch.int64)
+    top_k = _column([min(r.params.top_k or vocab, vocab) for r in rows], logits, torch.int64)
     weights.masked_fill_(torch.arange(vocab, device=logits.device) >= top_k, 0)
     top_p = _column([r.params.top_p for r in rows], logits, torch.float64)
     sums = weights.cumsum(dim=-1, dtype=torch.float64)

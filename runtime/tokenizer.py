@@ -13,7 +13,7 @@ from pathlib import Path
 import tokenizers
 
 from dsv4_trt.contract import TOKENIZER_FILES
-from dsv4_trt.errors import CheckpointError, RequestError
+from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 
 TOKENIZER_FILE = TOKENIZER_FILES[0]
 
@@ -55,6 +55,15 @@ class Tokenizer:
         library.no_truncation()
         library.no_padding()
         return Tokenizer(library)
+
+    def check_covers(self, vocab_size: int) -> None:
+        """Raise `BundleMismatch` if a model of this vocabulary can put out an id without text."""
+        for token_id in range(vocab_size):
+            if self._library.id_to_token(token_id) is None:
+                raise BundleMismatch(
+                    f"the model has {vocab_size} token ids and the tokenizer has no token {token_id}; "
+                    "use the tokenizer that belongs to the model"
+                )
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; `RequestError` where it is not valid Unicode."""

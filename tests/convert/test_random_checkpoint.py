@@ -290,8 +290,11 @@ def test_command_with_the_real_tokenizer(tmp_path):
     assert json.loads((out / "tokenizer_config.json").read_text())["add_bos_token"] is False
 
 
-def test_tokenizer_that_does_not_fit_the_vocabulary(tmp_path):
-    result = run("--preset", "tiny", "--vocab_size", "1024", "--output_dir", str(tmp_path / "made"))
+@pytest.mark.parametrize("vocab_size", ["1024", "129281"])
+def test_tokenizer_that_does_not_fit_the_vocabulary(tmp_path, vocab_size):
+    """Too few ids cannot hold a prompt, more could come out without a text."""
+    out = str(tmp_path / "made")
+    result = run("--preset", "tiny", "--vocab_size", vocab_size, "--output_dir", out)
     assert isinstance(result.exception, ConfigError)
     assert "--no-tokenizer" in str(result.exception)
 

@@ -134,6 +134,10 @@ def test_top_p_keeps_at_least_one():
     assert draws(log(0.4, 0.3, 0.3), count=50, top_p=1e-12).tolist() == [1, 0, 0]
 
 
+def test_top_k_above_the_vocabulary_keeps_all():
+    assert (draws([1.0, 1.0, 1.0], top_k=2**70) > 0).all()
+
+
 def test_top_p_sees_what_top_k_left():
     # of 0.4 0.3 0.2 0.1 top_k 2 leaves 4/7 and 3/7; 0.55 is reached by the first alone
     assert draws(log(0.4, 0.3, 0.2, 0.1), count=50, top_k=2, top_p=0.55).tolist() == [1, 0, 0, 0]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsv4_trt.errors import CheckpointError, RequestError
+from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 from dsv4_trt.runtime.tokenizer import Tokenizer
 
 GOLDEN_DIR = os.environ.get("DSV4_GOLDEN_DIR")
@@ -59,6 +59,12 @@ def test_a_lone_surrogate_is_refused(tokenizer):
 def test_an_unknown_id_is_refused_not_dropped(tokenizer, token_id):
     with pytest.raises(RequestError, match=f"{token_id} is not in the tokenizer"):
         tokenizer.decode([5, token_id])
+
+
+def test_a_model_with_more_ids_than_the_tokenizer_is_refused(tokenizer):
+    tokenizer.check_covers(129280)
+    with pytest.raises(BundleMismatch, match=r"129281 token ids .* no token 129280"):
+        tokenizer.check_covers(129281)
 
 
 def test_a_missing_file_is_named(tmp_path):
