@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +21,7 @@ from dsv4_trt.cli.options import (
     precision_option,
 )
 from dsv4_trt.cli.progress import progress
-from dsv4_trt.errors import RequestError
+from dsv4_trt.errors import CapacityError, ConfigError, RequestError
 
 if TYPE_CHECKING:
     import torch
@@ -61,30 +64,25 @@ def command(
     Example:
       dsv4-trt logits --engine_dir ENGINE --prompts P.json --output OUT.safetensors --decode 4
     """
-    from safetensors.torch import save_file
-
     from dsv4_trt.runtime.bundle import open_bundle
-    from dsv4_trt.runtime.logits import LogitsOptions, prompt_logits
+    from dsv4_trt.runtime.logits import LogitsOptions, check_prompt, prompt_logits
     from dsv4_trt.runtime.open import open_engine
 
     wanted = read_prompts(prompts)
     options = LogitsOptions(all_positions=positions == "all", decode=decode, chunk=chunk, mtp=mtp)
     bundle = open_bundle(engine_dir, precision=precision, checkpoint_dir=checkpoint_dir)
+    for prompt in wanted:
+        check_prompt(bundle, prompt, options)
     longest = max(len(prompt.token_ids) for prompt in wanted) + decode
-    engine = open_engine(bundle, [longest], device=device)
     tensors: dict[str, torch.Tensor] = {}
     tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)
-    with progress("prompts", tokens, unit="tokens") as advance:
-        for prompt in wanted:
-            tensors |= prompt_logits(engine, prompt, options)
-            advance(len(prompt.token_ids) + decode)
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, partial)
-        partial.rename(output)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with _published(output) as partial:
+        engine = open_engine(bundle, [longest], device=device)
+        with progress("prompts", tokens, unit="tokens") as advance:
+            for prompt in wanted:
+                tensors |= prompt_logits(engine, prompt, options)
+                advance(len(prompt.token_ids) + decode)
+        _save(tensors, partial)
     if as_json:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
         click.echo(json.dumps({"output": str(output), "tensors": shapes}))
@@ -92,11 +90,44 @@ def command(
         click.echo(f"wrote {len(tensors)} tensors to {output}")
 
 
+@contextmanager
+def _published(output: Path) -> Iterator[Path]:
+    """A file beside `output` that takes its place at the end, or goes away on any error.
+
+    It is there from the start, so that a place that can not be written costs no work.
+    """
+    if output.is_dir():
+        raise ConfigError(f"--output {output} is a folder; expected the name of a file")
+    partial = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.touch(exist_ok=False)
+    except OSError as error:
+        raise ConfigError(f"--output {output} can not be written: {error.strerror}") from error
+    try:
+        yield partial
+        partial.rename(output)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    mode = path.stat().st_mode
+    try:
+        save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, path)
+    except SafetensorError as error:
+        raise CapacityError(f"{path} can not be written: {error}") from error
+    path.chmod(mode)  # the library replaces the file by one that only its owner can read
+
+
 def read_prompts(path: Path) -> list[LogitsPrompt]:
     """Read and check the prompts file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RequestError(f"{path} can not be read as JSON: {error}") from None
     if not isinstance(data, list) or not data:
         raise RequestError(
@@ -110,7 +141,7 @@ def read_prompts(path: Path) -> list[LogitsPrompt]:
 
 
 def _prompt(path: Path, item: object) -> LogitsPrompt:
-    from dsv4_trt.runtime.logits import LogitsPrompt
+    from dsv4_trt.runtime.logits import SUFFIXES, LogitsPrompt
 
     keys = {"id", "token_ids", "forced_ids"}
     if not isinstance(item, dict) or not {"id", "token_ids"} <= set(item) or set(item) - keys:
@@ -122,10 +153,16 @@ def _prompt(path: Path, item: object) -> LogitsPrompt:
         ids = item.get(key, [])
         if not isinstance(ids, list) or any(type(token) is not int for token in ids):
             raise RequestError(f"{key} of prompt '{item['id']}' is not a list of whole numbers")
-    if not isinstance(item["id"], str) or not item["id"]:
-        raise RequestError(f"{path} has the id {item['id']!r}; expected a non-empty string")
+    name = item["id"]
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"{path} has the id {name!r}; expected a non-empty string")
+    if name.endswith(SUFFIXES) or name == "__metadata__" or not name.isprintable():
+        raise RequestError(
+            f"{path} has the id {name!r}, which can not name tensors of the output; expected "
+            f"printable text that is not __metadata__ and ends in none of {', '.join(SUFFIXES)}"
+        )
     return LogitsPrompt(
-        id=item["id"],
+        id=name,
         token_ids=tuple(item["token_ids"]),
         forced_ids=tuple(item.get("forced_ids", [])),
     )

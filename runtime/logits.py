@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,11 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.stepper import Chunk, Stepper
+
+if TYPE_CHECKING:
+    from dsv4_trt.runtime.bundle import Bundle
+
+SUFFIXES = (".decode", ".mtp", ".mtp_decode")  # of the names that a prompt's id makes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,7 @@ def prompt_logits(
     Row j of `.decode` follows the j-th decoded token. MTP rows belong to the position they are
     computed at and predict the token after next.
     """
-    _check(engine, prompt, options)
+    check_prompt(engine, prompt, options)
     return _Run(engine, prompt, options).result()
 
 
@@ -101,7 +107,8 @@ class _Run:
         return output.logits, self.stepper.step_mtp([shifted], output.streams).logits
 
 
-def _check(engine: Engine, prompt: LogitsPrompt, options: LogitsOptions) -> None:
+def check_prompt(engine: Engine | Bundle, prompt: LogitsPrompt, options: LogitsOptions) -> None:
+    """Raise `RequestError` for a prompt or options that this engine, opened or not, can not serve."""
     if not prompt.token_ids:
         raise RequestError(f"prompt '{prompt.id}' has no token_ids; expected at least one")
     vocab = engine.spec.vocab_size

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from dsv4_trt.cli.generate import command
-from dsv4_trt.errors import CheckpointError, RequestError
+from dsv4_trt.errors import CheckpointError, ConfigError, RequestError
 from dsv4_trt.runtime.sampling_params import SamplingParams
 from tests.workshop import logits, random_ids, run_cli
 
@@ -149,6 +149,9 @@ def test_logits_file_holds_what_the_library_computes(workshop, tiny_a, engine_di
         ({"id": "a", "token_ids": [0, 1.5]}, "whole numbers"),
         ({"id": "a", "ids": [0]}, "expected the keys id, token_ids"),
         ({"id": 3, "token_ids": [0]}, "non-empty string"),
+        ({"id": "b.decode", "token_ids": [0]}, "can not name tensors"),
+        ({"id": "__metadata__", "token_ids": [0]}, "can not name tensors"),
+        ({"id": "\ud800", "token_ids": [0]}, "can not name tensors"),
     ],
 )
 def test_illegal_prompts_are_refused(engine_dir, tmp_path, prompt, message):
@@ -160,3 +163,42 @@ def test_illegal_prompts_are_refused(engine_dir, tmp_path, prompt, message):
             "--decode", 2,
         )  # fmt: skip
     assert list(tmp_path.iterdir()) == [prompts]
+
+
+def test_every_prompt_is_checked_before_the_first_one_runs(engine_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("dsv4_trt.runtime.open.open_engine", None)
+    good = {"id": "a", "token_ids": [0]}
+    out = ("--output", tmp_path / "out.safetensors")
+    for other, options, message in (
+        ({"id": "b", "token_ids": [512]}, (), "token id 512"),
+        ({"id": "b", "token_ids": [0]}, ("--decode", 10**12), "max_seq_len 400"),
+        ({"id": "b", "token_ids": [0]}, ("--chunk", 10**12), "max_num_tokens"),
+    ):
+        prompts = write_prompts(tmp_path / "p.json", good, other)
+        with pytest.raises(RequestError, match=message):
+            run_cli("logits", "--engine_dir", engine_dir, "--prompts", prompts, *out, *options)
+
+
+def test_a_place_that_can_not_be_written_is_refused_before_the_run(
+    engine_dir, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("dsv4_trt.runtime.open.open_engine", None)
+    prompts = write_prompts(tmp_path / "p.json", {"id": "a", "token_ids": [0]})
+    run = ("logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output")
+    for output, message in (
+        (tmp_path / "gone" / "out.safetensors", "No such file or directory"),
+        (prompts / "out.safetensors", "Not a directory"),
+        (tmp_path, "is a folder"),
+        (".", "is a folder"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run_cli(*run, output)
+    assert list(tmp_path.iterdir()) == [prompts]
+
+
+def test_the_logits_file_has_the_permissions_of_any_new_file(engine_dir, tmp_path):
+    prompts = write_prompts(tmp_path / "p.json", {"id": "a", "token_ids": [0]})
+    out = tmp_path / "out.safetensors"
+    run_cli("logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output", out)
+    assert out.stat().st_mode == prompts.stat().st_mode
+    assert sorted(tmp_path.iterdir()) == [out, prompts]
