@@ -65,12 +65,12 @@ def open_bundle(
 
 
 def _open(path: Path, precision: str, checkpoint_dir: Path | None) -> Bundle:
+    graph_file = _read_json(path, GRAPH_FILE)  # first: no other product has one
+    check_format(f"graph of {path}", graph_file.get("format_version"), GRAPH_FORMAT)
     manifest = _read_json(path, MANIFEST_FILE)
     check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
     _check_files(path, manifest["files"])
     config = _read_json(path, CONFIG_FILE)
-    graph_file = _read_json(path, GRAPH_FILE)
-    check_format(f"graph of {path}", graph_file.get("format_version"), GRAPH_FORMAT)
     graphs = graph_file["graphs"]
     if precision not in graphs:
         raise ConfigError(f"precision '{precision}' is unknown; {path} has {', '.join(graphs)}")

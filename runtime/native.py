@@ -6,13 +6,13 @@ has its own weights and its own KV slabs, as real ranks do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from dsv4_trt.contract import pool_bucket
-from dsv4_trt.errors import ConfigError
+from dsv4_trt.errors import BundleMismatch, ConfigError, PluginError
 from dsv4_trt.graph import Graph, Node, ValueKind
 from dsv4_trt.kv_layout import Bucket, KvPlan
 from dsv4_trt.plugins.ops import OPS
@@ -23,6 +23,7 @@ from dsv4_trt.runtime.slabs import allocate_slabs
 from dsv4_trt.runtime.weights import load_weights
 
 Environment = dict[str, torch.Tensor]
+OpFunction = Callable[..., Any]
 
 
 class NativeEngine:
@@ -40,8 +41,8 @@ class NativeEngine:
         self.build = bundle.build
         self.layout = plan.layout
         self.plan = plan
-        self._trunk = Walk(bundle.trunk)
-        self._mtp = Walk(bundle.mtp) if bundle.mtp is not None else None
+        self._trunk = Walk(bundle.trunk, REFERENCES)
+        self._mtp = Walk(bundle.mtp, REFERENCES) if bundle.mtp is not None else None
         graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
         self._ranks: list[Environment] = []
         for file in bundle.rank_files:
@@ -51,8 +52,9 @@ class NativeEngine:
 
     def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
         """Run the trunk; KV pages named by the batch are updated in place."""
-        logits, streams = self._trunk.run(self._ranks, self._inputs(batch))
-        return StepOutput(logits=logits, streams=streams if want_streams else None)
+        out = self._trunk.run(self._ranks, self._inputs(batch))
+        streams = out["streams"] if want_streams else None
+        return StepOutput(logits=out["logits"], streams=streams)
 
     def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
         """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
@@ -62,8 +64,7 @@ class NativeEngine:
                 "converted with --mtp keep"
             )
         inputs = self._inputs(batch) | {"streams": streams}
-        logits, out = self._mtp.run(self._ranks, inputs)
-        return StepOutput(logits=logits, streams=out)
+        return StepOutput(**self._mtp.run(self._ranks, inputs))
 
     def _inputs(self, batch: StepBatch) -> Environment:
         arrays = {
@@ -72,6 +73,7 @@ class NativeEngine:
             "seq_ids": batch.seq_ids,
             "query_start": batch.query_start,
             "seq_lens": batch.seq_lens,
+            "table_rows": batch.table_rows,
             "logits_rows": batch.logits_rows,
         }
         arrays |= {f"block_table.{c}": table for c, table in batch.block_tables.items()}
@@ -82,28 +84,42 @@ class NativeEngine:
 
 
 class Walk:
-    """A graph prepared for running: op functions looked up, last uses known."""
+    """A graph prepared for running by a library of op functions; last uses are known."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._steps: list[tuple[Node, Callable[..., Any]]] = [
-            (node, REFERENCES[node.op]) for node in graph.nodes
-        ]
+    def __init__(self, graph: Graph, library: Mapping[str, OpFunction]) -> None:
+        for node in graph.nodes:
+            _check_node(graph, node)
+        self._steps = [(node, library[node.op]) for node in graph.nodes]
         self._outputs = graph.outputs
         self._dead_after = _dead_after(graph)
 
     @torch.inference_mode()
-    def run(self, ranks: list[Environment], inputs: Environment) -> list[torch.Tensor]:
-        """Run all nodes on all ranks; returns the first rank's outputs."""
+    def run(self, ranks: list[Environment], inputs: Environment) -> Environment:
+        """Run all nodes on all ranks; returns the first rank's outputs by role."""
         environments = [{**rank, **inputs} for rank in ranks]
         for (node, function), dead in zip(self._steps, self._dead_after, strict=True):
             _run_node(node, function, environments)
             for environment in environments:
                 for name in dead:
                     del environment[name]
-        return [environments[0][name] for name in self._outputs]
+        return {role: environments[0][name] for role, name in self._outputs.items()}
 
 
-def _run_node(node: Node, function: Callable[..., Any], environments: list[Environment]) -> None:
+def _check_node(graph: Graph, node: Node) -> None:
+    """Raise `BundleMismatch` unless this version's op table allows the call."""
+    inputs = {param: graph.values[value] for param, value in node.inputs.items()}
+    try:
+        if node.op not in OPS:
+            raise PluginError(f"there is no op '{node.op}'")
+        OPS[node.op].infer({p: (v.dtype, v.shape) for p, v in inputs.items()}, node.attrs)
+    except PluginError as error:
+        raise BundleMismatch(
+            f"node '{node.name}' of graph '{graph.name}' was built for another version of dsv4-trt: "
+            f"{error}; build the bundle again"
+        ) from error
+
+
+def _run_node(node: Node, function: OpFunction, environments: list[Environment]) -> None:
     if OPS[node.op].collective:
         gathered = {p: [env[v] for env in environments] for p, v in node.inputs.items()}
         results = function(**gathered, **node.attrs)
@@ -127,7 +143,7 @@ def _dead_after(graph: Graph) -> list[list[str]]:
                 last[value] = index
     dead: list[list[str]] = [[] for _ in graph.nodes]
     for value, index in last.items():
-        if value not in graph.outputs:
+        if value not in graph.outputs.values():
             dead[index].append(value)
     return dead
 

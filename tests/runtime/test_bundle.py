@@ -1,5 +1,6 @@
 """Bundles open only whole, at a known version, and with the weights they were built from."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import BuildError, BundleMismatch, ConfigError
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.runtime.bundle import open_bundle
+from dsv4_trt.runtime.open import open_engine
 from tests.workshop import run_cli
 
 
@@ -71,6 +73,32 @@ def test_a_damaged_manifest_is_a_typed_error(bundle):
 def test_an_unknown_precision_is_refused(bundle):
     with pytest.raises(ConfigError, match=r"precision 'fp64' is unknown; .* serving, exact"):
         open_bundle(bundle, precision="fp64")
+
+
+def test_a_rank_checkpoint_is_not_a_bundle(workshop, tiny_a):
+    workshop.bundle_dir(tiny_a)
+    with pytest.raises(ConfigError, match=r"no graph.json; expected an engine bundle"):
+        open_bundle(next(workshop.root.glob("*-1-1.ckpt")))
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"op": "compress_twice"}, "no op 'compress_twice'"),
+        ({"attrs": {"eps": 1e-6, "window": 8}}, r"attributes \['eps', 'window'\]; expected"),
+        ({"inputs": {}}, "input"),
+    ],
+)
+def test_a_graph_for_another_op_table_is_refused(bundle, node, message):
+    """The digest is that of the file, so the bundle opens; the program is another than built it."""
+    graph = json.loads((bundle / "graph.json").read_text())
+    graph["graphs"]["serving"]["trunk"]["nodes"][3] |= node
+    rewrite(bundle / "graph.json", **graph)
+    digest = hashlib.sha256((bundle / "graph.json").read_bytes()).hexdigest()
+    files = json.loads((bundle / "manifest.json").read_text())["files"]
+    rewrite(bundle / "manifest.json", files=files | {"graph.json": digest})
+    with pytest.raises(BundleMismatch, match=rf"another version of dsv4-trt: .*{message}"):
+        open_engine(open_bundle(bundle), [100], device="cpu")
 
 
 def flip_byte(path, offset):
