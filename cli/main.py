@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from importlib import import_module
 
@@ -52,13 +54,15 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: usage errors exit with 2, ours with 1 and one line, anything else is a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every terminal can show every token
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="dsv4-trt")
     except Dsv4Error as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        click.echo(f"error: {error.filename}: {error.strerror}", err=True)
+        click.echo(f"error: {error.filename or 'stdout'}: {error.strerror}", err=True)
         sys.exit(1)
