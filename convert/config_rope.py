@@ -7,6 +7,7 @@ The hub spells them `rope_theta`, `compress_rope_theta` and `rope_scaling`; tran
 from __future__ import annotations
 
 from dsv4_trt.convert.json_fields import Fields
+from dsv4_trt.convert.shown import shown
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.model_spec import RopeSpec
 
@@ -25,15 +26,15 @@ def read_rope(config: Fields, rotary_fraction: float) -> RopeSpec:
             raise config.refusal(key, config.data[key], f"{value}, as 'rope_parameters' says")
     if config.has("rope_scaling") and _from_hub(config, rotary_fraction) != rope:
         raise ConfigError(
-            f"{config.name}: 'rope_scaling' is {config.data['rope_scaling']!r} and "
-            f"'rope_parameters' is {config.data['rope_parameters']!r}; expected the two to agree"
+            f"{config.name}: 'rope_scaling' is {shown(config.data['rope_scaling'])} and "
+            f"'rope_parameters' is {shown(config.data['rope_parameters'])}; expected the two to agree"
         )
     return rope
 
 
 def _from_hub(config: Fields, rotary_fraction: float) -> RopeSpec:
-    theta = config.number("rope_theta")
-    compress_theta = config.number("compress_rope_theta")
+    theta = _theta(config, "rope_theta")
+    compress_theta = _theta(config, "compress_rope_theta")
     scaling = config.section("rope_scaling", "an object with the YaRN settings")
     return _yarn(scaling, theta, compress_theta, rotary_fraction)
 
@@ -43,8 +44,16 @@ def _from_transformers(config: Fields, rotary_fraction: float) -> RopeSpec:
     main = both.section("main", "the settings of window-only layers")
     compress = both.section("compress", "the YaRN settings of the other layers")
     _check_section(main, "default", rotary_fraction, NEUTRAL_KEYS)
-    theta, compress_theta = main.number("rope_theta"), compress.number("rope_theta")
+    theta, compress_theta = _theta(main, "rope_theta"), _theta(compress, "rope_theta")
     return _yarn(compress, theta, compress_theta, rotary_fraction)
+
+
+def _theta(section: Fields, key: str) -> float:
+    """A base of the rotation; up to 1 the frequencies would not fall."""
+    value = section.number(key)
+    if value <= 1:
+        raise section.refusal(key, section.data[key], "a number above 1")
+    return value
 
 
 def _yarn(scaling: Fields, theta: float, compress_theta: float, rotary_fraction: float) -> RopeSpec:
@@ -71,6 +80,6 @@ def _check_section(section: Fields, kind: str, rotary_fraction: float, known: se
     unknown = sorted(set(section.data) - known)
     if unknown:
         raise ConfigError(
-            f"{section.name}: unknown keys {unknown}; expected only {sorted(known)}, "
+            f"{section.name}: unknown keys {shown(unknown)}; expected only {sorted(known)}, "
             "because anything else would change the rotation"
         )

@@ -54,6 +54,11 @@ class ConvertOptions:
                 )
         if self.workers < 1:
             raise ConfigError(f"workers is {self.workers}; expected at least 1")
+        source, output = self.model_dir.resolve(), self.output_dir.resolve()
+        if output == source or output in source.parents:
+            raise ConfigError(
+                f"output_dir {self.output_dir} holds the source {self.model_dir}; name a new folder"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

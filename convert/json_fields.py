@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsv4_trt.convert.shown import shown
 from dsv4_trt.errors import CheckpointError, ConfigError
+
+LARGEST_INTEGER = 2**31 - 1  # ops and kernels take sizes and ids as int32
+FLOAT32 = (2.0**-126, 2.0**128)  # what float32 holds in full precision: at least, below
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +32,19 @@ class Fields:
         return self.data[key]
 
     def integer(self, key: str, *, minimum: int = 1) -> int:
-        """An integer of at least `minimum`; floats and booleans are refused."""
-        expected = f"an integer of at least {minimum}"
+        """An integer of at least `minimum` that int32 holds; floats and booleans are refused."""
+        expected = f"an integer of at least {minimum} and below 2^31"
         value = self.value(key, expected)
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        if type(value) is not int or not minimum <= value <= LARGEST_INTEGER:
             raise self.refusal(key, value, expected)
         return value
 
     def number(self, key: str) -> float:
-        """A finite number above 0."""
-        value = self.value(key, "a number above 0")
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise self.refusal(key, value, "a number above 0")
-        if not math.isfinite(value) or value <= 0:
-            raise self.refusal(key, value, "a finite number above 0")
+        """A finite number above 0 that float32 holds."""
+        expected = "a finite number above 0 that float32 holds"
+        value = self.value(key, expected)
+        if type(value) not in (int, float) or not FLOAT32[0] <= value < FLOAT32[1]:
+            raise self.refusal(key, value, expected)
         return float(value)
 
     def sequence(self, key: str, expected: str) -> list[Any]:
@@ -69,7 +71,24 @@ class Fields:
 
     def refusal(self, key: str, found: object, expected: str) -> ConfigError:
         """The error for an illegal value."""
-        return ConfigError(f"{self.name}: '{key}' is {found!r}; expected {expected}")
+        return ConfigError(f"{self.name}: '{key}' is {shown(found)}; expected {expected}")
+
+
+def parse_json(text: bytes) -> Any:
+    """JSON in UTF-8; raises `ValueError` for anything else and for a key that an object has twice."""
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise ValueError(f"it names {shown(key)} twice")
+        data[key] = value
+    return data
 
 
 def read_object(path: Path, expected: str) -> Fields:
@@ -78,10 +97,10 @@ def read_object(path: Path, expected: str) -> Fields:
     Raises `CheckpointError` when there is no such file and `ConfigError` when it is not a JSON object.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"{path} does not exist; expected {expected}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} can not be read as JSON: {error}; expected {expected}"
         ) from error

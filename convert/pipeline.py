@@ -20,8 +20,9 @@ from dsv4_trt.convert.conversion import Conversion
 from dsv4_trt.convert.disk_space import check_space
 from dsv4_trt.convert.job_pool import JobPool
 from dsv4_trt.convert.rank_config import rank_config, rank_manifest
-from dsv4_trt.convert.rank_file import RankFile
+from dsv4_trt.convert.rank_file import NO_SPACE, RankFile
 from dsv4_trt.convert.shard_reader import open_shards
+from dsv4_trt.convert.source import check_unchanged
 from dsv4_trt.convert.staging import Staging, check_output, open_staging
 from dsv4_trt.convert.stream import PieceStream
 from dsv4_trt.convert.tensor_jobs import Advance, Worker
@@ -55,6 +56,7 @@ def convert(conversion: Conversion, advance: Advance = lambda nbytes: None) -> C
         resumed = _write_ranks(conversion, staging, advance)
         _write_rest(conversion, staging)
         checked = verify(conversion, staging.checkpoint) if options.verify else 0
+        check_unchanged(conversion.source)
         check_output(options.output_dir)
         staging.publish()
     return ConvertReport(
@@ -76,6 +78,10 @@ def _cleaned_up(staging: Staging) -> Iterator[None]:
         hint = f"; {len(staging.finished)} finished tensors are kept, go on with --resume"
         if isinstance(error, CapacityError):
             raise CapacityError(f"{error}{hint if kept else ''}") from error
+        if error.errno in NO_SPACE:
+            disk = f"the disk of {staging.partial} is full ({error})"
+            advice = "free some space or choose another output_dir"
+            raise CapacityError(f"{disk}; {advice}{hint if kept else ''}") from error
         raise CheckpointError(f"conversion failed: {error}{hint if kept else ''}") from error
     except Dsv4Error:
         staging.discard()
@@ -132,9 +138,13 @@ def _tensor_jobs(
 
 
 def _write_rest(conversion: Conversion, staging: Staging) -> None:
-    digests: list[dict[str, str]] = [{} for _ in conversion.layouts]
-    for (rank, tensor), sha256 in staging.finished.items():
-        digests[rank][tensor] = sha256
+    digests = [
+        {tensor.name: staging.finished[rank, tensor.name] for tensor in layout.tensors}
+        for rank, layout in enumerate(conversion.layouts)
+    ]
+    ranks = {staging.checkpoint / rank_file(rank) for rank in range(len(digests))}
+    for left in set(staging.checkpoint.iterdir()) - ranks:
+        left.unlink()  # by a run that was stopped here and may have copied other files
     _write_json(staging.checkpoint / CONFIG_FILE, rank_config(conversion))
     _write_json(staging.checkpoint / MANIFEST_FILE, rank_manifest(conversion, digests))
     for path in conversion.copied:

@@ -8,16 +8,19 @@ Source of the rules: the format section of the safetensors README.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from dsv4_trt.convert.json_fields import parse_json
+from dsv4_trt.convert.shown import is_plain, shown
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import CheckpointError
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format
+MAX_OFFSET = 2**63 - 1  # of a file
+MAX_SIZES = 8  # of one shape; official tensors have 2
 METADATA = "__metadata__"
 LENGTH_BYTES = 8
 DTYPES = {str(dtype): dtype for dtype in DType}
@@ -90,39 +93,37 @@ def _header_length(path: Path, raw: bytes, size: int) -> int:
 
 
 def _parse(path: Path, text: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        data = dict(pairs)
-        if len(data) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise _bad(path, f"the header names '{twice}' twice")
-        return data
-
     try:
-        header = json.loads(text, object_pairs_hook=unique)
+        header = parse_json(text)
     except ValueError as error:
         raise _bad(path, f"the header is not JSON ({error})") from error
     if not isinstance(header, dict):
         raise _bad(path, f"the header is a {type(header).__name__}, expected an object")
     metadata = header.get(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise _bad(path, f"{METADATA} is {metadata!r}, expected strings by name")
+        raise _bad(path, f"{METADATA} is {shown(metadata)}, expected strings by name")
     return header
 
 
 def _tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
+    if not is_plain(name):
+        raise _bad(
+            path, f"the header names a tensor {shown(name)}, expected a short printable name"
+        )
     if not isinstance(entry, dict) or entry.keys() != ENTRY_KEYS:
         raise _bad(path, f"the entry of '{name}' is not dtype, shape and data_offsets")
     dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if dtype is None:
         raise CheckpointError(
-            f"{path}: tensor '{name}' has dtype {entry['dtype']!r}; "
+            f"{path}: tensor '{name}' has dtype {shown(entry['dtype'])}; "
             f"expected one of {', '.join(DType)}, no other type occurs in a DeepSeek-V4 checkpoint"
         )
     shape = _naturals(path, name, "shape", entry["shape"])
     offsets = _naturals(path, name, "data_offsets", entry["data_offsets"])
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise _bad(path, f"data_offsets of '{name}' are {list(offsets)}, expected [begin, end]")
+        raise _bad(
+            path, f"data_offsets of '{name}' are {shown(list(offsets))}, expected [begin, end]"
+        )
     nbytes = prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != nbytes:
         raise _bad(
@@ -134,8 +135,16 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int) -> StoredTensor:
 
 
 def _naturals(path: Path, name: str, what: str, value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
-        raise _bad(path, f"{what} of '{name}' is {value!r}, expected whole numbers")
+    """At most `MAX_SIZES` whole numbers that are offsets or sizes a file can have."""
+    if (
+        not isinstance(value, list)
+        or len(value) > MAX_SIZES
+        or not all(type(n) is int and 0 <= n <= MAX_OFFSET for n in value)
+    ):
+        raise _bad(
+            path,
+            f"{what} of '{name}' is {shown(value)}, expected at most {MAX_SIZES} whole numbers",
+        )
     return tuple(value)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dsv4_trt.convert.json_fields import read_object
 from dsv4_trt.convert.safetensors_file import SafetensorsFile, StoredTensor, read_header
+from dsv4_trt.convert.shown import is_plain, shown
 from dsv4_trt.errors import CheckpointError
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -61,6 +62,21 @@ def open_source(model_dir: Path) -> Source:
     return Source(model_dir, shards, tensors)
 
 
+def check_unchanged(source: Source) -> None:
+    """Raise `CheckpointError` if a shard is not the file any more whose header was read."""
+    for shard in source.shards:
+        try:
+            stat = shard.path.stat()
+        except OSError as error:
+            raise CheckpointError(
+                f"{shard.path} went away while it was read ({error.strerror}); convert again"
+            ) from error
+        if (stat.st_size, stat.st_mtime_ns) != (shard.size, shard.mtime_ns):
+            raise CheckpointError(
+                f"{shard.path} changed while it was read; convert again once the checkpoint is complete"
+            )
+
+
 def _weight_map(model_dir: Path) -> dict[str, str]:
     """Shard file of each tensor by the index; empty when the checkpoint is one file without index."""
     index = model_dir / INDEX_FILE
@@ -75,9 +91,14 @@ def _weight_map(model_dir: Path) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no 'weight_map'; expected tensor name -> shard file")
     for tensor, shard in weight_map.items():
-        if not isinstance(shard, str) or not shard or os.path.basename(shard) != shard:
+        if not is_plain(tensor):
             raise CheckpointError(
-                f"{index} puts tensor '{tensor}' into {shard!r}; expected a file name without folders"
+                f"{index} names a tensor {shown(tensor)}; expected a short printable name"
+            )
+        if not isinstance(shard, str) or not is_plain(shard) or os.path.basename(shard) != shard:
+            raise CheckpointError(
+                f"{index} puts tensor '{tensor}' into {shown(shard)}; "
+                "expected a file name without folders"
             )
     return weight_map
 
@@ -99,7 +120,15 @@ def _collect(shards: tuple[SafetensorsFile, ...]) -> dict[str, StoredTensor]:
 def _check_index(
     model_dir: Path, weight_map: dict[str, str], tensors: dict[str, StoredTensor]
 ) -> None:
-    named = {name.removeprefix(PREFIX): shard for name, shard in weight_map.items()}
+    named: dict[str, str] = {}
+    for full, shard in weight_map.items():
+        name = full.removeprefix(PREFIX)
+        if name in named:
+            raise CheckpointError(
+                f"{model_dir / INDEX_FILE} names tensor '{name}' with and without '{PREFIX}'; "
+                "expected every tensor once"
+            )
+        named[name] = shard
     for name, shard in named.items():
         if name not in tensors:
             raise CheckpointError(

@@ -9,6 +9,7 @@ worth resuming from: after a kill, an interrupt or a failing disk, never after b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -49,6 +50,7 @@ class Staging:
     output_dir: Path
     finished: Finished = field(default_factory=dict)
     _descriptor: int = -1
+    _parents: tuple[Path, ...] = ()  # folders that were made for this one, nearest first
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -83,9 +85,12 @@ class Staging:
             self._descriptor = -1
 
     def discard(self) -> None:
-        """Remove the folder with all in it."""
+        """Remove the folder with all in it, and parents that were made for it and hold nothing else."""
         shutil.rmtree(self.partial, ignore_errors=True)
         self.close()
+        for parent in self._parents:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
 
 
 def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging:
@@ -95,6 +100,7 @@ def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging
     options or another source.
     """
     staging = Staging(output_dir.absolute())
+    staging._parents = tuple(each for each in staging.partial.parents if not each.exists())
     journal = staging.partial / JOURNAL_FILE
     try:
         staging.partial.mkdir(parents=True, exist_ok=True)
@@ -102,8 +108,8 @@ def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging
     except OSError as error:
         raise ConfigError(f"output_dir {output_dir} can not be made: {error}") from error
     try:
-        _lock_journal(staging)
-        text = journal.read_text(encoding="utf-8")
+        _lock_journal(staging, journal)
+        text = journal.read_text(encoding="utf-8", errors="replace")
         if resume and text:
             staging.finished.update(_read_journal(text, plan_digest, staging.partial))
             if not text.endswith("\n"):  # the last line was cut off by a crash
@@ -119,21 +125,22 @@ def open_staging(output_dir: Path, plan_digest: str, *, resume: bool) -> Staging
     return staging
 
 
-def _lock_journal(staging: Staging) -> None:
+def _lock_journal(staging: Staging, journal: Path) -> None:
     try:
         fcntl.flock(staging._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        # a run that ended in between has removed the file that is locked here
+        ours = os.path.samestat(os.fstat(staging._descriptor), journal.stat())
+    except (BlockingIOError, FileNotFoundError):
+        ours = False
+    if not ours:
         raise ConfigError(
             f"another conversion is writing to {staging.partial}; wait for it or name another output_dir"
-        ) from None
+        )
 
 
 def _read_journal(text: str, plan_digest: str, partial: Path) -> Finished:
     head, *lines = text.split("\n")
-    try:
-        found = json.loads(head)["plan"]
-    except (ValueError, KeyError, TypeError):
-        found = None
+    found = _entry(head).get("plan")
     if found != plan_digest:
         raise ConfigError(
             f"{partial} was begun with other options or from another checkpoint (plan "
@@ -141,12 +148,20 @@ def _read_journal(text: str, plan_digest: str, partial: Path) -> Finished:
         )
     finished: Finished = {}
     for line in lines:
-        try:
-            entry = json.loads(line)
-        except ValueError:  # cut off by a crash: that tensor counts as unfinished
-            continue
-        finished[entry["rank"], entry["tensor"]] = entry["sha256"]
+        entry = _entry(line)
+        rank, tensor, sha256 = (entry.get(key) for key in ("rank", "tensor", "sha256"))
+        if isinstance(rank, int) and isinstance(tensor, str) and isinstance(sha256, str):
+            finished[rank, tensor] = sha256
     return finished
+
+
+def _entry(line: str) -> dict[str, object]:
+    """One line of a journal; empty for a line that a crash cut off or damaged, which counts for nothing."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _sync(path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dsv4_trt.convert import rank_file
+from dsv4_trt.convert import staging as staging_module
 from dsv4_trt.convert.conversion import prepare
 from dsv4_trt.convert.pipeline import convert
 from dsv4_trt.convert.staging import JOURNAL_FILE, open_staging, partial_dir
@@ -126,6 +127,52 @@ def test_a_journal_line_cut_by_a_crash_does_not_count(official, whole, tmp_path,
     report = run(official, tmp_path / "out", tp=2, resume=True)
     assert report.resumed_tensors == finished - (cut > 1)
     same(whole, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"5",
+        b'{"rank":[],"tensor":"x","sha256":"y"}',
+        b'{"rank":7,"tensor":"x","sha256":"y"}',
+        b"\xff",
+    ]
+    + [b"[" * 100_000, b"{}"],
+)
+def test_a_damaged_journal_line_counts_for_nothing(official, whole, tmp_path, line):
+    fail(official, tmp_path, KeyboardInterrupt())
+    finished = len(journal(tmp_path))
+    with (tmp_path / PARTIAL / JOURNAL_FILE).open("ab") as file:
+        file.write(line + b"\n")
+    report = run(official, tmp_path / "out", tp=2, resume=True)
+    assert report.resumed_tensors == finished
+    same(whole, tmp_path / "out")
+
+
+def test_files_that_a_stopped_run_copied_do_not_stay(official, whole, tmp_path):
+    fail(official, tmp_path, KeyboardInterrupt())
+    (tmp_path / PARTIAL / "checkpoint" / "tokenizer.json").write_text("{}")
+    run(official, tmp_path / "out", tp=2, resume=True)
+    same(whole, tmp_path / "out")
+
+
+def test_a_journal_that_another_run_removed_in_between_is_not_used(tmp_path, monkeypatch):
+    flock = staging_module.fcntl.flock
+
+    def late(descriptor, operation):
+        shutil.rmtree(tmp_path / PARTIAL)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(staging_module.fcntl, "flock", late)
+    with pytest.raises(ConfigError, match="another conversion is writing"):
+        open_staging(tmp_path / "out", "plan", resume=False)
+
+
+def test_a_disk_that_is_full_at_the_last_files_is_a_capacity_error(official, tmp_path, monkeypatch):
+    monkeypatch.setattr("dsv4_trt.convert.pipeline._write_json", no_space)
+    with pytest.raises(CapacityError, match=r"is full .*free some space.*--resume"):
+        run(official, tmp_path / "out")
+    assert left_behind(tmp_path) == [PARTIAL]
 
 
 @pytest.mark.parametrize("change", ["options", "mtp", "source"])

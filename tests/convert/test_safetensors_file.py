@@ -59,6 +59,14 @@ LIES = {
     "not an entry": ({"a": 5}, 8, "entry of 'a'"),
     "unknown dtype": ({"a": entry("F4", [2], 0, 8)}, 8, "'a' has dtype 'F4'; expected one of"),
     "odd metadata": ({"__metadata__": {"a": 1}}, 0, "__metadata__"),
+    "sizes no file has": ({"a": entry("F32", [10**4000] * 2, 0, 8)}, 8, "shape of 'a'"),
+    "an offset no file has": ({"a": entry("I8", [1], 2**63, 2**63 + 1)}, 1, "data_offsets of 'a'"),
+    "too many sizes": ({"a": entry("I8", [2**62] * 20000, 0, 8)}, 8, "shape of 'a'"),
+    "a name of two lines": ({"a\nb": entry("I8", [1], 0, 1)}, 1, r"a tensor 'a\\nb'"),
+    "a name that is no text": ({"a\ud800": entry("I8", [1], 0, 1)}, 1, r"a tensor 'a\\ud800'"),
+    "an endless name": ({"a" * 100_000: entry("I8", [1], 0, 1)}, 1, "short printable name"),
+    "endless metadata": ({"__metadata__": {str(i): i for i in range(10_000)}}, 0, "__metadata__"),
+    "an endless dtype": ({"a": entry("I" * 10_000, [1], 0, 1)}, 1, "'a' has dtype 'III"),
     "not an object": ([1], 0, "header is a list"),
 }
 
@@ -71,6 +79,8 @@ def test_a_lying_header_is_refused(tmp_path, lie):
     with pytest.raises(CheckpointError, match=message) as refused:
         read_header(path)
     assert str(path) in str(refused.value)
+    assert len(str(refused.value)) < len(str(path)) + 500
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -83,6 +93,9 @@ def test_a_lying_header_is_refused(tmp_path, lie):
         (b"\xff" * 16, "header length"),
         ((2).to_bytes(8, "little") + b"{]", "not JSON"),
         ((2).to_bytes(8, "little") + b"\xff\xfe", "not JSON"),
+        ((6).to_bytes(8, "little") + "{}".encode("utf-16"), "not JSON"),
+        ((5).to_bytes(8, "little") + b"\xef\xbb\xbf{}", "not JSON"),
+        ((200_000).to_bytes(8, "little") + b"[" * 200_000, "nested too deeply"),
     ],
 )
 def test_a_broken_start_is_refused(tmp_path, content, message):
@@ -96,6 +109,14 @@ def test_a_name_listed_twice_is_refused(tmp_path):
     text = f'{{"a": {one}, "a": {one}}}'.encode()
     (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"\0")
     with pytest.raises(CheckpointError, match="'a' twice"):
+        read_header(tmp_path / "x.safetensors")
+
+
+def test_a_name_listed_twice_is_found_fast_among_many(tmp_path):
+    keys = [*range(200_000), 199_999]
+    text = ("{" + ",".join(f'"k{key}":1' for key in keys) + "}").encode()
+    (tmp_path / "x.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(CheckpointError, match="'k199999' twice"):
         read_header(tmp_path / "x.safetensors")
 
 

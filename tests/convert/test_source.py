@@ -1,11 +1,14 @@
 import json
+import os
 import shutil
 
 import pytest
 
+from dsv4_trt.convert.conversion import prepare
+from dsv4_trt.convert.pipeline import convert
 from dsv4_trt.convert.source import INDEX_FILE, SINGLE_FILE, open_source
 from dsv4_trt.errors import CheckpointError, ConfigError
-from tests.convert.checkpoints import Loose, left_behind, make, run
+from tests.convert.checkpoints import Loose, left_behind, make, options, run
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +90,57 @@ def test_an_empty_index_is_refused(folder, tmp_path, weight_map):
     refused(folder, tmp_path, CheckpointError, "has no 'weight_map'")
 
 
-@pytest.mark.parametrize("shard", ["../hf/x.safetensors", "/etc/passwd", 5, ""])
+@pytest.mark.parametrize(
+    "shard", ["../hf/x.safetensors", "/etc/passwd", 5, "", "a\nb", "a\0b", "a\ud800", "a" * 5000]
+)
 def test_a_shard_outside_the_folder_is_refused(folder, tmp_path, shard):
     write_index(folder, {**index(folder), "norm.weight": shard})
     refused(folder, tmp_path, CheckpointError, "expected a file name without folders")
+
+
+@pytest.mark.parametrize("name", ["norm\nweight", "norm\ud800", "n" * 5000])
+def test_an_index_with_an_unprintable_name_is_refused(folder, tmp_path, name):
+    write_index(folder, {**index(folder), name: index(folder)["norm.weight"]})
+    refused(folder, tmp_path, CheckpointError, "names a tensor .*short printable name")
+
+
+def test_an_index_that_names_a_tensor_with_and_without_prefix_is_refused(folder, tmp_path):
+    weight_map = index(folder)
+    write_index(folder, {**weight_map, "model.norm.weight": weight_map["norm.weight"]})
+    refused(folder, tmp_path, CheckpointError, "'norm.weight' with and without 'model.'")
+
+
+@pytest.mark.parametrize("file", [INDEX_FILE, "config.json"])
+def test_a_key_that_stands_twice_is_refused(folder, tmp_path, file):
+    text = (folder / file).read_text()
+    (folder / file).write_text(text.replace("{", '{"twice": 1, "twice": 2,', 1))
+    refused(folder, tmp_path, ConfigError, "names 'twice' twice")
+
+
+def test_a_shard_that_changes_while_it_is_read_is_refused(folder, tmp_path):
+    conversion = prepare(options(folder, tmp_path / "out"))
+    os.utime(conversion.source.shards[0].path, (1, 1))
+    with pytest.raises(CheckpointError, match="changed while it was read"):
+        convert(conversion)
+    assert left_behind(tmp_path) == ["hf"]
+
+
+@pytest.mark.parametrize("output", ["hf", "."])
+def test_an_output_that_holds_the_source_is_refused(folder, tmp_path, output):
+    with pytest.raises(ConfigError, match=r"holds the source .*; name a new folder"):
+        run(folder, tmp_path / output)
+    assert left_behind(tmp_path) == ["hf"]
+
+
+def test_folders_made_for_an_output_go_when_the_input_is_bad(folder, tmp_path):
+    loose = Loose.load(folder)
+    dtype, shape, data = loose.tensors["layers.0.attn.wkv.scale"]
+    loose.tensors["layers.0.attn.wkv.scale"] = (dtype, shape, b"\xff" * len(data))
+    shutil.rmtree(folder)
+    loose.write(folder)
+    with pytest.raises(CheckpointError, match="holds NaN"):
+        run(folder, tmp_path / "new" / "deep" / "out")
+    assert left_behind(tmp_path) == ["hf"]
 
 
 def test_a_broken_index_is_refused(folder, tmp_path):
