@@ -50,9 +50,17 @@ class Piece:
     nbytes: int  # of the result
 
     @property
-    def scale(self) -> str:
-        """Name of the scales of a weight piece."""
-        return self.source.removesuffix(".weight") + ".scale"
+    def scales(self) -> Piece:
+        """The scales of a piece of fp4 weights, as they are."""
+        group = MX_BLOCK // 2  # packed bytes that share a scale
+        cols = (self.cols[0] // group, self.cols[1] // group)
+        return Piece(
+            self.source.removesuffix(".weight") + ".scale",
+            self.rows,
+            cols,
+            Transform.E8M0,
+            (self.rows[1] - self.rows[0]) * (cols[1] - cols[0]),
+        )
 
     @property
     def row_step(self) -> int:

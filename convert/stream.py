@@ -12,7 +12,7 @@ from dsv4_trt.convert.plan import Piece, Transform
 from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.convert.shard_reader import ShardReader, row_bytes
 from dsv4_trt.errors import CheckpointError
-from dsv4_trt.model_spec import MX_BLOCK, ModelSpec
+from dsv4_trt.model_spec import ModelSpec
 
 CHUNK_BYTES = 4 << 20  # read at once; large enough for full disk speed, small enough for the caches
 FP4_CHUNK_BYTES = 256 << 10  # unpacking needs about 20 times this for its indices and results
@@ -33,15 +33,18 @@ class PieceStream:
 
         Raises `CheckpointError` naming tensor, index and value where a value has no exact result.
         """
-        tensor = self._tensors[piece.source]
-        for rows in _row_ranges(piece, tensor):
-            try:
-                yield self._result(piece, tensor, rows)
-            except InexactValue as error:
-                raise _inexact(piece, tensor, rows, error) from error
+        for rows in _row_ranges(piece, self._tensors[piece.source]):
+            yield self._result(piece.part(rows))
 
-    def _result(self, piece: Piece, tensor: StoredTensor, rows: tuple[int, int]) -> Bytes:
-        data = self._read(tensor, rows, piece.cols)
+    def _result(self, part: Piece) -> Bytes:
+        tensor = self._tensors[part.source]
+        try:
+            return self._transformed(part, tensor)
+        except InexactValue as error:
+            raise _inexact(part, tensor, error) from error
+
+    def _transformed(self, piece: Piece, tensor: StoredTensor) -> Bytes:
+        data = self._read(tensor, piece.rows, piece.cols)
         match piece.transform:
             case Transform.COPY:
                 return data.reshape(-1)
@@ -55,9 +58,7 @@ class PieceStream:
             case Transform.FP4_SCALES:
                 return codecs.fp4_block_scales(data).reshape(-1)
             case Transform.FP4_TO_FP8:
-                group = MX_BLOCK // 2  # packed bytes that share a scale
-                cols = (piece.cols[0] // group, piece.cols[1] // group)
-                scales = self._read(self._tensors[piece.scale], rows, cols)
+                scales = self._result(piece.scales).reshape(len(data), -1)
                 return codecs.fp4_to_fp8(data, scales).reshape(-1)
 
     def _read(self, tensor: StoredTensor, rows: tuple[int, int], cols: tuple[int, int]) -> Bytes:
@@ -74,15 +75,13 @@ def _row_ranges(piece: Piece, tensor: StoredTensor) -> Iterator[tuple[int, int]]
         yield first, min(first + size, piece.rows[1])
 
 
-def _inexact(
-    piece: Piece, tensor: StoredTensor, rows: tuple[int, int], error: InexactValue
-) -> CheckpointError:
+def _inexact(piece: Piece, tensor: StoredTensor, error: InexactValue) -> CheckpointError:
     cols = piece.cols[1] - piece.cols[0]
     if piece.transform is Transform.FP4_TO_FP8:
         cols *= 2
     row, col = divmod(error.at, cols)
     start = piece.cols[0] * (2 if piece.transform is Transform.FP4_TO_FP8 else 1)
-    index = [rows[0] + row, start + col][: max(len(tensor.shape), 1)]
+    index = [piece.rows[0] + row, start + col][: max(len(tensor.shape), 1)]
     advice = {
         Transform.F32_TO_E8M0: "scales must be powers of two to be kept exactly in e8m0",
         Transform.FP4_TO_FP8: "use --experts keep, which stores fp4 as it is",

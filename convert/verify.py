@@ -22,7 +22,6 @@ from dsv4_trt.convert.plan import Piece, Transform
 from dsv4_trt.convert.safetensors_file import StoredTensor, read_header
 from dsv4_trt.convert.shard_reader import ShardReader, open_shards
 from dsv4_trt.errors import CheckpointError
-from dsv4_trt.model_spec import MX_BLOCK
 from dsv4_trt.rank_tensors import TensorSpec
 
 WHOLE_BYTES = 64 << 10  # pieces up to this size are compared whole
@@ -89,26 +88,22 @@ class _RankCheck:
         return compared
 
     def _equal(self, part: Piece, data: Bytes) -> bool:
-        source = self._rows(part.source, part)
+        source = self._rows(part)
         match part.transform:
             case Transform.FP4_SCALES:
                 return np.array_equal(codecs.fp4_block_scales(source).reshape(-1), data)
             case Transform.FP4_TO_FP8:
-                scales = self._rows(part.scale, part)
+                scales = self._rows(part.scales)
                 stored = data.reshape(len(source), -1)
                 found = codecs.dequantize_fp8(stored, codecs.fp4_block_scales(scales))
-                return np.array_equal(found, codecs.dequantize_fp4(source, scales))
+                expected = codecs.dequantize_fp4(source, scales)
+                return np.array_equal(found.view(np.uint64), expected.view(np.uint64))
             case _:
                 return np.array_equal(invert(part.transform, data), source.reshape(-1))
 
-    def _rows(self, name: str, part: Piece) -> Bytes:
-        tensor = self._source[name]
+    def _rows(self, part: Piece) -> Bytes:
+        tensor = self._source[part.source]
         size = tensor.dtype.itemsize
-        if name != part.source:  # the scales of an fp4 weight piece
-            group = MX_BLOCK // 2
-            return self._reader.read_rows(
-                tensor, part.rows, (part.cols[0] // group, part.cols[1] // group)
-            )
         return self._reader.read_rows(tensor, part.rows, (part.cols[0] * size, part.cols[1] * size))
 
     def _differs(self, name: str, what: str) -> CheckpointError:
