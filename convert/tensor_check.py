@@ -5,6 +5,8 @@ Nothing but names, dtypes and shapes is looked at; block scales of one checkpoin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dsv4_trt.convert.layout import SourceLayout, is_block_scale, scale_dtype_error
 from dsv4_trt.convert.names import MTP_COPIES, official_tensors
 from dsv4_trt.convert.safetensors_file import StoredTensor
@@ -29,14 +31,11 @@ def check_tensors(
     """
     if keep_mtp:
         refuse_dspark(source, spec)
-    expected = {
-        tensor.name: tensor
-        for tensor in official_tensors(
-            spec, scale_dtype=layout.scale_dtype, mtp=keep_mtp and spec.has_mtp
-        )
-    }
     _check_mtp_presence(source, spec, keep_mtp=keep_mtp)
-    _check_missing(source, expected)
+    expected = _expected(
+        source,
+        official_tensors(spec, scale_dtype=layout.scale_dtype, mtp=keep_mtp and spec.has_mtp),
+    )
     _check_extra(source, expected, keep_mtp=keep_mtp)
     for tensor in expected.values():
         _check_tensor(source.tensors[tensor.name], tensor, layout)
@@ -74,17 +73,32 @@ def _check_mtp_presence(source: Source, spec: ModelSpec, *, keep_mtp: bool) -> N
     )
 
 
-def _check_missing(source: Source, expected: dict[str, TensorSpec]) -> None:
-    missing = [name for name in expected if name not in source.tensors]
-    if not missing:
-        return
-    first = missing[0]
+def _expected(source: Source, official: Iterable[TensorSpec]) -> dict[str, TensorSpec]:
+    """The official tensors by name, all of which the source has.
+
+    Looks no further than the source can go: a config that promises billions of experts is soon refused.
+    """
+    expected, missing = {}, []
+    for tensor in official:
+        if tensor.name in source.tensors:
+            expected[tensor.name] = tensor
+        else:
+            missing.append(tensor)
+            if len(missing) > len(source.tensors):
+                break
+    if missing:
+        raise _missing(source, missing)
+    return expected
+
+
+def _missing(source: Source, missing: list[TensorSpec]) -> CheckpointError:
+    tensor = missing[0]
+    first = tensor.name
     what = f"tensor '{first}' is missing"
     if is_block_scale(first) and _weight_of(first) in source.tensors:
         what = f"scale '{first}' of the quantized weight '{_weight_of(first)}' is missing"
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-    tensor = expected[first]
-    raise CheckpointError(
+    return CheckpointError(
         f"{source.model_dir}: {what}{more}; expected {tensor.dtype} {list(tensor.shape)}; "
         "fetch the checkpoint again or check that config.json belongs to it"
     )

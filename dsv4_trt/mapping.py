@@ -44,11 +44,6 @@ class Mapping:
             raise ConfigError(
                 f"tp_size {self.tp_size} and moe_ep_size {self.moe_ep_size} must both be at least 1"
             )
-        if self.tp_size % self.moe_ep_size:
-            raise ConfigError(
-                f"moe_ep_size {self.moe_ep_size} must divide tp_size {self.tp_size}; "
-                f"legal values: {_divisors(self.tp_size)}"
-            )
         problem = _problem(spec, self)
         if problem is None:
             return
@@ -77,6 +72,8 @@ def _divisors(n: int) -> list[int]:
 
 def _problem(spec: ModelSpec, mapping: Mapping) -> str | None:
     tp, ep = mapping.tp_size, mapping.moe_ep_size
+    if tp % ep:
+        return f"moe_ep_size {ep} must divide tp_size {tp}"
     divided = {
         "num_attention_heads": (spec.num_attention_heads, tp),
         "o_groups": (spec.o_groups, tp),

@@ -231,13 +231,21 @@ def test_a_base_scale_that_is_no_power_of_two_is_named(broken, value):
     broken(change, f"'{SCALE}' holds {value} at \\[0, 0\\].*not a power of two", "base")
 
 
-def test_a_nan_scale_is_named(broken):
+@pytest.mark.parametrize("experts", ["keep", "fp8"])
+def test_a_nan_scale_is_named(broken, experts):
     def change(loose):
         scales = loose.array(f"{EXPERT}.scale", np.uint8)
         scales[77, 3] = 255
         loose.add(f"{EXPERT}.scale", "F8_E8M0", scales)
 
-    broken(change, f"'{EXPERT}.scale' holds NaN at \\[77, 3\\]")
+    broken(change, f"'{EXPERT}.scale' holds NaN at \\[77, 3\\]", experts=experts)
+
+
+def test_a_config_that_promises_billions_of_experts_is_soon_refused(broken):
+    def change(loose):
+        loose.config["n_routed_experts"] = 2**31 - 1
+
+    broken(change, "'layers.0.ffn.experts.4.w1.weight' is missing")
 
 
 def test_an_expert_id_outside_the_experts_is_named(broken):
