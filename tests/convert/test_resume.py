@@ -136,8 +136,9 @@ def test_a_journal_line_cut_by_a_crash_does_not_count(official, whole, tmp_path,
         b'{"rank":[],"tensor":"x","sha256":"y"}',
         b'{"rank":7,"tensor":"x","sha256":"y"}',
         b"\xff",
-    ]
-    + [b"[" * 100_000, b"{}"],
+        b"[" * 100_000,
+        b"{}",
+    ],
 )
 def test_a_damaged_journal_line_counts_for_nothing(official, whole, tmp_path, line):
     fail(official, tmp_path, KeyboardInterrupt())
