@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
-from dsv4_trt.contract import ENGINES, BuildSpec
+from dsv4_trt.contract import ENGINES, TOKENIZER_FILES, BuildSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 
 DEFAULTS = BuildSpec()
@@ -17,7 +17,7 @@ DEFAULTS = BuildSpec()
 
 @click.command()
 @option("--checkpoint_dir", required=True, type=PATH, help="From convert.")
-@option("--output_dir", required=True, type=PATH, help="The new bundle.")
+@option("--output_dir", required=True, type=PATH, help="New or empty folder.")
 @option("--engine", type=click.Choice(ENGINES), default=DEFAULTS.engine, help="What runs it.")
 @option("--max_batch_size", type=int, default=DEFAULTS.max_batch_size, help="Sequences a step.")
 @option("--max_num_tokens", type=int, default=DEFAULTS.max_num_tokens, help="Tokens a step.")
@@ -73,4 +73,5 @@ def command(
     click.echo(f"built {output_dir} for {checkpoint.mapping.world_size} rank(s)")
     for name, size in files.items():
         click.echo(f"  {name:24} {size:>12,} B")
-    click.echo(f"next: dsv4-trt generate --engine_dir {output_dir} --prompt 'Hello'")
+    prompt = "--prompt 'Hello'" if TOKENIZER_FILES[0] in files else "--token_ids 0"
+    click.echo(f"next: dsv4-trt generate --engine_dir {output_dir} {prompt}")

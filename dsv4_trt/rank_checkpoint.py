@@ -53,6 +53,11 @@ def load_rank_checkpoint(path: Path) -> RankCheckpoint:
 
 def _load(path: Path) -> RankCheckpoint:
     config = _read_json(path / CONFIG_FILE)
+    if "pretrained_config" in config:
+        raise CheckpointError(
+            f"{path} is an engine bundle; expected the rank checkpoint it was built from, the "
+            "output of `dsv4-trt convert`"
+        )
     if "format_version" not in config:
         raise CheckpointError(
             f"{path / CONFIG_FILE} has no format_version, so it is not a rank checkpoint; "

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from dsv4_trt.contract import CHECKPOINT_FORMAT
+from dsv4_trt.contract import BUNDLE_FORMAT, CHECKPOINT_FORMAT
 from dsv4_trt.errors import BundleMismatch, CheckpointError
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.presets import TINY
@@ -86,6 +86,12 @@ def test_a_missing_field_is_named(tmp_path, key):
     config = {name: value for name, value in CONFIG.items() if name != key}
     with pytest.raises(CheckpointError, match=key):
         load_rank_checkpoint(write(tmp_path, config))
+
+
+def test_an_engine_bundle_is_named_as_one(tmp_path):
+    bundle = {"format_version": BUNDLE_FORMAT, "pretrained_config": CONFIG, "build_config": {}}
+    with pytest.raises(CheckpointError, match="is an engine bundle; expected the rank checkpoint"):
+        load_rank_checkpoint(write(tmp_path, config=bundle))
 
 
 @pytest.mark.parametrize("what", ["config", "manifest"])
