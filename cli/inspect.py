@@ -14,7 +14,11 @@ from dsv4_trt.errors import ConfigError
 @click.command()
 @click.argument("path", type=PATH)
 @option("--tensors", is_flag=True, help="List every tensor: type, shape, bytes, file.")
-@option("--graph", is_flag=True, help="List every node of a bundle's graphs.")
+@option(
+    "--graph",
+    is_flag=True,
+    help="List every node of a bundle's graphs; wide: pipe it to `less -S`.",
+)
 @option(
     "--precision",
     type=click.Choice(["serving", "exact", "all"]),
