@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TypeVar
 
@@ -41,11 +41,20 @@ class JobPool:
             raise Stopped
 
     def run(self, jobs: Iterable[Callable[[], T]]) -> list[T]:
-        """Results of all jobs, in order; raises the first failure or an interrupt of the caller."""
-        futures = [self._threads.submit(job) for job in jobs]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in done:
-            error = future.exception()
-            if error is not None:
+        """Results of all jobs, in order; raises the failure that stopped them or the caller's interrupt."""
+        futures = [self._threads.submit(self._guarded, job) for job in jobs]
+        wait(futures)
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        for error in errors:
+            if not isinstance(error, Stopped):
                 raise error
         return [future.result() for future in futures]
+
+    def _guarded(self, job: Callable[[], T]) -> T:
+        """The job, unless one has failed already; its own failure stops the others at once."""
+        self.check()
+        try:
+            return job()
+        except BaseException:
+            self._stop.set()
+            raise
