@@ -83,14 +83,20 @@ class Network:
             else:
                 value = name if len(inferred) == 1 else f"{name}.{param}"
             outputs[param] = self._define(value, ValueKind.ACTIVATION, dtype, shape)
-        self.graph.nodes.append(
-            Node(name=name, op=op, inputs=dict(inputs), outputs=outputs, attrs=dict(attrs))
+        node = Node(
+            name=name,
+            op=op,
+            inputs={p.name: inputs[p.name] for p in entry.inputs if p.name in inputs},
+            outputs=outputs,
+            attrs=dict(attrs),
+            aliases=dict(entry.aliases),
         )
+        self.graph.nodes.append(node)
         return outputs
 
-    def output(self, value: str) -> None:
-        """Mark a value as output of the graph."""
-        self.graph.outputs.append(value)
+    def output(self, role: str, value: str) -> None:
+        """Mark a value as the graph's output of that role."""
+        self.graph.outputs[role] = value
 
     def _next_version(self, pool: str) -> str:
         base = ".".join(pool.split(".")[:3])

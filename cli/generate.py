@@ -68,6 +68,7 @@ def command(
     Example:
       dsv4-trt generate --engine_dir ENGINE --prompt "The sky is" --max_tokens 16 --temperature 0
     """
+    from dsv4_trt.kv_layout import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
     from dsv4_trt.runtime.generate import check_request, generate
     from dsv4_trt.runtime.open import open_engine
@@ -88,7 +89,8 @@ def command(
         raise RequestError("--stop needs text; give the prompt with --prompt")
     assert token_ids is not None
     check_request(bundle.spec, bundle.build.max_seq_len, token_ids, params)
-    engine = open_engine(bundle, [len(token_ids) + params.max_tokens], device=device)
+    plan = plan_for_sequences(bundle.layout, [len(token_ids) + params.max_tokens])
+    engine = open_engine(bundle, plan, device=device)
     tokens = []
     for token in generate(Stepper(engine), token_ids, params, text):
         tokens.append(token)

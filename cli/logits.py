@@ -64,6 +64,7 @@ def command(
     Example:
       dsv4-trt logits --engine_dir ENGINE --prompts P.json --output OUT.safetensors --decode 4
     """
+    from dsv4_trt.kv_layout import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
     from dsv4_trt.runtime.logits import LogitsOptions, check_prompt, prompt_logits
     from dsv4_trt.runtime.open import open_engine
@@ -77,7 +78,8 @@ def command(
     tensors: dict[str, torch.Tensor] = {}
     tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)
     with _published(output) as partial:
-        engine = open_engine(bundle, [longest], device=device)
+        plan = plan_for_sequences(bundle.layout, [longest])
+        engine = open_engine(bundle, plan, device=device)
         with progress("prompts", tokens, unit="tokens") as advance:
             for prompt in wanted:
                 tensors |= prompt_logits(engine, prompt, options)

@@ -105,8 +105,10 @@ def step_inputs(layout: KvLayout) -> list[Value]:
     seq_lens        [num_seqs]        tokens of each sequence once the step is done; padding 0
     logits_rows     [num_logits]      token rows whose logits are wanted; padding 0
     decode_carrier  [num_decodes]     only its length is read: how many sequences decode
-    block_table.C   [layers of C, num_seqs, pages]  page ids, padding -1; `kv_layout` says which page
-                    each column is (window classes: the half before the step, then the half after)
+    table_rows      [num_seqs]        row of each sequence in the block tables, which outlive a step;
+                    padding 0
+    block_table.C   [layers of C, num_table_rows, pages]  page ids, padding -1; `kv_layout` says which
+                    page each column is (window classes: the half before the step, then the half after)
     slot_mapping.C  [num_tokens]      where the entry that a token completes goes, relative to its
                     sequence: `column * entries_per_page + entry`, the column counted in the full
                     table, or in the after-half of a window class; -1 = writes nothing. The same for
@@ -124,10 +126,12 @@ def step_inputs(layout: KvLayout) -> list[Value]:
         _input("seq_lens", DType.I32, "num_seqs"),
         _input("logits_rows", DType.I32, "num_logits"),
         _input("decode_carrier", DType.I8, "num_decodes"),
+        _input("table_rows", DType.I32, "num_seqs"),
     ]
     for cls, kv in layout.classes.items():
         width: Dim = f"pages.{cls}" if kv.window is None else 2 * kv.window_pages
-        inputs.append(_input(f"block_table.{cls}", DType.I32, len(kv.layers), "num_seqs", width))
+        table = (len(kv.layers), "num_table_rows", width)
+        inputs.append(_input(f"block_table.{cls}", DType.I32, *table))
         inputs.append(_input(f"slot_mapping.{cls}", DType.I32, "num_tokens"))
     return inputs
 

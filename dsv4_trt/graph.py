@@ -40,23 +40,28 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One op call; `inputs` and `outputs` map the op's parameter names to value names."""
+    """One op call; `inputs` and `outputs` map the op's parameter names to value names.
+
+    Inputs stand in the order of the op's table entry. `aliases` names the input that an output
+    overwrites in place.
+    """
 
     name: str
     op: str
     inputs: dict[str, str]
     outputs: dict[str, str]
     attrs: dict[str, Attr]
+    aliases: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
 class Graph:
-    """A network: values by name, nodes in execution order, names of the outputs."""
+    """A network: values by name, nodes in execution order, outputs by what they are."""
 
     name: str
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
+    outputs: dict[str, str] = field(default_factory=dict)
 
     def of_kind(self, kind: ValueKind) -> list[Value]:
         """Values of one kind, in the order they were added."""
@@ -89,9 +94,9 @@ class Graph:
                 if name in defined:
                     raise BuildError(f"value '{name}' is written twice, by '{node.name}'")
                 defined.add(name)
-                if self.values[name].dtype is DType.I8 and node.inputs.get(param) in pools:
+                if param in node.aliases and node.inputs[node.aliases[param]] in pools:
                     pools.add(name)
-        missing = [name for name in self.outputs if name not in defined]
+        missing = [name for name in self.outputs.values() if name not in defined]
         if missing:
             raise BuildError(f"graph '{self.name}' never writes its outputs {missing}")
 
@@ -110,6 +115,7 @@ class Graph:
                     "inputs": n.inputs,
                     "outputs": n.outputs,
                     "attrs": n.attrs,
+                    "aliases": n.aliases,
                 }
                 for n in self.nodes
             ],
@@ -129,4 +135,4 @@ class Graph:
             for v in data["values"]
         }
         nodes = [Node(**node) for node in data["nodes"]]
-        return Graph(name=data["name"], values=values, nodes=nodes, outputs=list(data["outputs"]))
+        return Graph(name=data["name"], values=values, nodes=nodes, outputs=dict(data["outputs"]))

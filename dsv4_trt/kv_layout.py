@@ -72,7 +72,8 @@ class ClassLayout:
     tokens_per_page: int
     page_bytes: int
     ratio: int  # native tokens per entry
-    window: int | None  # tokens kept; None = all
+    window: int | None  # most tokens kept; None = all
+    group: int  # state: tokens pooled into one entry; 0 in the other classes
     layers: tuple[int, ...]  # which layers have it; the index in this tuple is the block-table row
 
     @property
@@ -84,19 +85,31 @@ class ClassLayout:
     def window_pages(self) -> int:
         """Most pages that a window of this class can touch, at any alignment."""
         assert self.window is not None, f"{self.cache_class} is not a window class"
-        return (self.window - 2 + self.tokens_per_page) // self.tokens_per_page + 1
+        kept = self.window - 1 if self.group else self.window
+        misaligned = max(self.tokens_per_page - (self.group or 1), 0)
+        return (misaligned + kept - 1) // self.tokens_per_page + 1
+
+    def first_token(self, end: int) -> int:
+        """Oldest token kept when the sequence holds `end` tokens.
+
+        State keeps the unfinished group, and where groups overlap the one before it: at the end of a
+        logical block that is nothing of HCA and 4 tokens of CSA.
+        """
+        if self.window is None:
+            return 0
+        if self.group:
+            return max(0, end // self.group * self.group - (self.window - self.group))
+        return max(0, end - self.window)
 
     def first_page(self, end: int) -> int:
         """Logical page of the oldest token kept when the sequence holds `end` tokens."""
-        assert self.window is not None, f"{self.cache_class} is not a window class"
-        return max(0, end - self.window) // self.tokens_per_page
+        return self.first_token(end) // self.tokens_per_page
 
     def pages_for(self, num_tokens: int) -> int:
         """Pages of one layer that a sequence of `num_tokens` holds."""
         if num_tokens <= 0:
             return 0
-        last = -(-num_tokens // self.tokens_per_page)
-        return last if self.window is None else last - self.first_page(num_tokens)
+        return -(-num_tokens // self.tokens_per_page) - self.first_page(num_tokens)
 
     def table_width(self, max_seq_len: int) -> int:
         """Columns of this class's block table for sequences of up to `max_seq_len` tokens."""
@@ -201,16 +214,17 @@ def solve(spec: ModelSpec, kv_format: str, indexer_format: str, *, mtp: bool = F
     kinds, swa_tokens = spec.layer_kinds, spec.sliding_window
     csa = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.CSA)
     hca = tuple(i for i, kind in enumerate(kinds) if kind is LayerKind.HCA)
-    csa_tokens, hca_tokens = 2 * LayerKind.CSA, int(LayerKind.HCA)
     found = (
-        _window(CacheClass.SWA, large, kv, swa_tokens, tuple(range(len(kinds)))),
+        _window(CacheClass.SWA, large, kv, swa_tokens, 0, tuple(range(len(kinds)))),
         _full(CacheClass.CSA, large, kv, LayerKind.CSA, csa),
-        _window(CacheClass.CSA_STATE, large, _state(2 * spec.head_dim), csa_tokens, csa),
+        _window(CacheClass.CSA_STATE, large, _state(2 * spec.head_dim), *_CSA_STATE, csa),
         _full(CacheClass.INDEXER, middle, key, LayerKind.CSA, csa),
-        _window(CacheClass.INDEXER_STATE, middle, _state(2 * spec.index_head_dim), csa_tokens, csa),
+        _window(
+            CacheClass.INDEXER_STATE, middle, _state(2 * spec.index_head_dim), *_CSA_STATE, csa
+        ),
         _full(CacheClass.HCA, small, kv, LayerKind.HCA, hca),
-        _window(CacheClass.HCA_STATE, large, _state(spec.head_dim), hca_tokens, hca),
-        _window(CacheClass.MTP_SWA, large, kv, swa_tokens, (len(kinds),) if mtp else ()),
+        _window(CacheClass.HCA_STATE, large, _state(spec.head_dim), *_HCA_STATE, hca),
+        _window(CacheClass.MTP_SWA, large, kv, swa_tokens, 0, (len(kinds),) if mtp else ()),
     )
     return KvLayout(
         kv_format=kv_format,
@@ -227,6 +241,10 @@ def _check_formats(kv_format: str, indexer_format: str) -> None:
         raise ConfigError(
             f"indexer_cache_dtype '{indexer_format}' is unknown; expected one of {INDEXER_FORMATS}"
         )
+
+
+_CSA_STATE = (2 * LayerKind.CSA, int(LayerKind.CSA))  # tokens kept, tokens of a group
+_HCA_STATE = (int(LayerKind.HCA), int(LayerKind.HCA))
 
 
 class _Entry(NamedTuple):
@@ -257,6 +275,7 @@ def _full(
         page_bytes=page[1],
         ratio=int(kind),
         window=None,
+        group=0,
         layers=layers,
     )
 
@@ -266,9 +285,10 @@ def _window(
     page: tuple[Bucket, int],
     entry: _Entry,
     tokens: int,
+    group: int,
     layers: tuple[int, ...],
 ) -> ClassLayout:
-    """A class that keeps the last `tokens` tokens: a power of two of them in a page."""
+    """A class that keeps at most the last `tokens` tokens: a power of two of them in a page."""
     per_page = 1 << ((page[1] // entry.nbytes).bit_length() - 1)
     return ClassLayout(
         cache_class=cache_class,
@@ -280,6 +300,7 @@ def _window(
         page_bytes=page[1],
         ratio=1,
         window=tokens,
+        group=group,
         layers=layers,
     )
 

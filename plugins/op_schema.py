@@ -33,14 +33,19 @@ class Param:
     """One input or output.
 
     dtype: an element type; "$name" binds a type variable; "@attr" reads the type from an attribute;
-    a mapping picks it by the value of the attribute `by`.
+    a mapping picks it by the value of the attribute `by`. `when` (an attribute and values of it) says
+    for which calls the parameter exists; in all others it must be left out.
     """
 
     name: str
     dtype: DType | str | Mapping[str, DType]
     shape: tuple[Dim, ...]
     by: str | None = None
-    optional: bool = False
+    when: tuple[str, tuple[Attr, ...]] | None = None
+
+    def exists(self, attrs: Mapping[str, Attr]) -> bool:
+        """Whether a call with these attributes has this parameter."""
+        return self.when is None or attrs[self.when[0]] in self.when[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +65,16 @@ class Op:
     ) -> dict[str, tuple[DType, Shape]]:
         """Check a call and return dtype and shape of each output; `PluginError` says what is off."""
         self._check_attrs(attrs)
-        known = {spec.name for spec in self.inputs}
-        if extra := sorted(set(inputs) - known):
-            raise PluginError(f"op '{self.name}' has no input {extra}; it takes {sorted(known)}")
+        present = [spec for spec in self.inputs if spec.exists(attrs)]
+        known = {spec.name for spec in present}
+        if set(inputs) != known:
+            raise PluginError(
+                f"op '{self.name}' with these attributes takes the inputs {sorted(known)}; "
+                f"missing {sorted(known - set(inputs))}, not known {sorted(set(inputs) - known)}"
+            )
         dims: dict[str, Any] = {k: v for k, v in attrs.items() if type(v) is int}
         types: dict[str, DType] = {}
-        for spec in self.inputs:
-            if spec.name not in inputs:
-                if not spec.optional:
-                    raise PluginError(f"op '{self.name}' misses its input '{spec.name}'")
-                continue
+        for spec in present:
             dtype, shape = inputs[spec.name]
             self._match_dtype(spec, dtype, types, attrs)
             self._match_shape(spec, shape, dims)
@@ -79,6 +84,7 @@ class Op:
                 tuple(self._expand(spec, dims)),
             )
             for spec in self.outputs
+            if spec.exists(attrs)
         }
 
     def _check_attrs(self, attrs: Mapping[str, Attr]) -> None:
@@ -200,7 +206,7 @@ def _tensor_json(spec: Param) -> dict[str, Any]:
         else str(dtype),
         "by": spec.by,
         "shape": list(spec.shape),
-        "optional": spec.optional,
+        "when": None if spec.when is None else [spec.when[0], list(spec.when[1])],
     }
 
 

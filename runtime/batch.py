@@ -28,11 +28,10 @@ class StepBatch:
     seq_ids: IntArray  # [num_tokens]
     query_start: IntArray  # [num_seqs + 1]
     seq_lens: IntArray  # [num_seqs]
+    table_rows: IntArray  # [num_seqs]
     logits_rows: IntArray  # [num_logits]
     num_decodes: int
-    block_tables: dict[CacheClass, IntArray] = field(
-        default_factory=dict
-    )  # [layers, num_seqs, pages]
+    block_tables: dict[CacheClass, IntArray] = field(default_factory=dict)  # [layers, rows, pages]
     slot_mappings: dict[CacheClass, IntArray] = field(default_factory=dict)  # [num_tokens]
 
 

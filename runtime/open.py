@@ -1,24 +1,23 @@
-"""Opens the engine of a bundle with KV pools for a given load."""
+"""Opens the engine of a bundle on a device."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dsv4_trt.errors import ConfigError
-from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.engine import Engine
 
 if TYPE_CHECKING:
+    from dsv4_trt.kv_layout import KvPlan
     from dsv4_trt.runtime.bundle import Bundle
 
 DEVICES = ("cpu", "cuda", "auto")
 
 
-def open_engine(bundle: Bundle, max_seq_lens: list[int], *, device: str = "auto") -> Engine:
-    """The engine of an opened bundle, with pools for sequences of these lengths at once."""
+def open_engine(bundle: Bundle, plan: KvPlan, *, device: str = "auto") -> Engine:
+    """The engine of an opened bundle, with pools as planned."""
     from dsv4_trt.runtime.native import NativeEngine
 
-    plan = plan_for_sequences(bundle.layout, max_seq_lens)
     return NativeEngine(bundle, plan, resolve_device(device))
 
 

@@ -1,6 +1,6 @@
 """What the sampler knows of one sequence, and what it gives back for it.
 
-Random numbers are a pure function of (seed, how many tokens the sequence has put out), so that a
+Random numbers are a pure function of (seed, index, how many tokens the sequence has put out), so that a
 sequence draws the same tokens whatever shares its batch, wherever it runs, and after being preempted.
 """
 
@@ -46,6 +46,7 @@ class RowState:
     eos_token_id: int
     prompt_ids: Sequence[int]
     output_ids: list[int] = field(default_factory=list)
+    index: int = 0  # which of the request's n sequences; each draws its own numbers
     bitmask: npt.NDArray[np.int32] | None = None
     seed: int = field(init=False)
     _prompt_set: frozenset[int] | None = field(init=False, default=None)
@@ -61,7 +62,9 @@ class RowState:
 
     def uniform(self) -> float:
         """The draw in [0, 1) that belongs to the next output token: 53 bits of Philox."""
-        bits = np.random.Philox(key=self.seed, counter=len(self.output_ids)).random_raw()
+        bits = np.random.Philox(
+            key=self.seed + (self.index << 64), counter=len(self.output_ids)
+        ).random_raw()
         return float(int(bits) >> 11) * 2.0**-53
 
     def output_counts(self) -> Counter[int]:

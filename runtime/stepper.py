@@ -81,6 +81,7 @@ class Stepper:
             seq_ids=np.repeat(np.arange(len(chunks), dtype=np.int32), lengths),
             query_start=query_start,
             seq_lens=ends,
+            table_rows=np.arange(len(chunks), dtype=np.int32),
             logits_rows=np.concatenate(rows).astype(np.int32),
             num_decodes=_leading_decodes(chunks),
             block_tables=prepared.block_tables,

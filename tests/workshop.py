@@ -8,6 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from dsv4_trt.cli.main import cli
+from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.logits import LogitsOptions, LogitsPrompt, prompt_logits
 from dsv4_trt.runtime.open import open_engine
@@ -58,7 +59,9 @@ class Workshop:
         key = (checkpoint, precision, tp, ep, build, lens, device)
         if key not in self._engines:
             bundle = open_bundle(self.bundle_dir(checkpoint, tp, ep, build), precision=precision)
-            self._engines[key] = open_engine(bundle, list(lens), device=device)
+            self._engines[key] = open_engine(
+                bundle, plan_for_sequences(bundle.layout, list(lens)), device=device
+            )
         return self._engines[key]
 
 

@@ -10,7 +10,7 @@ from dsv4_trt.builder.model.layer import Layer
 from dsv4_trt.builder.model.linear import bf16_linear, fp8_linear, reduced_linear
 from dsv4_trt.builder.network import Network
 from dsv4_trt.dtypes import DType
-from dsv4_trt.kv_layout import CacheClass, indexer_entry_bytes
+from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.rank_tensors import overlap
 
@@ -92,6 +92,7 @@ def _rotate_and_insert(net: Network, layer: Layer, q: str, kv: str) -> dict[str,
             "inv_freq": _inv_freq(net, layer.kind),
             "positions": net.input("positions"),
             "seq_ids": net.input("seq_ids"),
+            "table_rows": net.input("table_rows"),
             "slot_mapping": net.input(f"slot_mapping.{cache_class}"),
             "block_table": net.input(f"block_table.{cache_class}"),
             "pool": net.pool(cache_class, layer.index),
@@ -134,7 +135,6 @@ def _compress(net: Network, layer: Layer, x: str, prefix: str, cache_class: Cach
         act_dtype=str(net.precision.dtype),
         format=kv.format,
         eps=spec.rms_norm_eps,
-        window=state.window or 0,
         layer_row=_row(net, cache_class, layer),
         entries_per_page=kv.entries_per_page,
         state_entries_per_page=state.entries_per_page,
@@ -157,7 +157,7 @@ def _index(net: Network, layer: Layer, x: str, qr: str) -> str:
         },
         num_heads=heads,
         head_dim=head_dim,
-        row=indexer_entry_bytes("fp4", head_dim) if format == "fp4" else head_dim,
+        row=head_dim // 2 if format == "fp4" else head_dim,
         format=format,
         scale=head_dim**-0.5 * heads**-0.5,
     )
@@ -165,8 +165,7 @@ def _index(net: Network, layer: Layer, x: str, qr: str) -> str:
         "index_topk",
         f"{at}.topk",
         {
-            "q": queries["q"],
-            "weights": queries["weights"],
+            **queries,
             **_step(net),
             "block_table": net.input(f"block_table.{CacheClass.INDEXER}"),
             "pool": pool,
@@ -183,7 +182,7 @@ def _index(net: Network, layer: Layer, x: str, qr: str) -> str:
 
 def _step(net: Network, *, decodes: bool = True) -> dict[str, str]:
     """The step inputs that say which row is which token of which sequence."""
-    names = ["positions", "seq_ids", "query_start", "seq_lens"]
+    names = ["positions", "seq_ids", "query_start", "seq_lens", "table_rows"]
     if decodes:
         names.append("decode_carrier")
     return {name: net.input(name) for name in names}

@@ -34,6 +34,7 @@ def _route(net: Network, at: str, x: str, *, hashed: bool) -> dict[str, str]:
         "router",
         f"{at}.router",
         inputs,
+        by="token" if hashed else "score",
         topk=net.spec.num_experts_per_tok,
         route_scale=net.spec.routed_scaling_factor,
     )

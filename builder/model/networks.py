@@ -54,7 +54,7 @@ def _rms_norm(net: Network, prefix: str, x: str) -> str:
 
 
 def _finish(net: Network, logits: str, streams: str) -> Graph:
-    net.output(logits)
-    net.output(streams)
+    net.output("logits", logits)
+    net.output("streams", streams)
     net.graph.check()
     return net.graph

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dsv4_trt.graph import Attr
+from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
 from dsv4_trt.plugins.ops.common import (
     BF16,
@@ -17,6 +19,7 @@ from dsv4_trt.plugins.ops.common import (
 )
 
 POSITIONS = Param("positions", I32, ("T",))
+TABLE_ROWS = Param("table_rows", I32, ("S",))
 SEQ_IDS = Param("seq_ids", I32, ("T",))
 QUERY_START = Param("query_start", I32, ("S_plus_1",))
 SEQ_LENS = Param("seq_lens", I32, ("S",))
@@ -24,13 +27,20 @@ DECODES = Param("decode_carrier", I8, ("num_decodes",))
 INV_FREQ = Param("inv_freq", F32, ("rope_pairs",))
 
 
-def _pool(prefix: str = "", *, optional: bool = False) -> tuple[Param, Param]:
-    """A block table `[layers, S, pages]` and the pool it points into, as bytes `[pages, page]`."""
-    table = (f"{prefix}layers", "S", f"{prefix}columns")
+COMPRESSED = ("ratio", (int(LayerKind.CSA), int(LayerKind.HCA)))
+PICKED = ("ratio", (int(LayerKind.CSA),))
+SCALED = ("format", ("fp4",))
+
+
+def _pool(
+    prefix: str = "", *, when: tuple[str, tuple[Attr, ...]] | None = None
+) -> tuple[Param, Param]:
+    """A block table `[layers, rows, pages]` and the pool it points into, as bytes `[pages, page]`."""
+    table = (f"{prefix}layers", f"{prefix}rows", f"{prefix}columns")
     slab = (f"{prefix}num_pages", f"{prefix}page_bytes")
     return (
-        Param(f"{prefix}block_table", I32, table, optional=optional),
-        Param(f"{prefix}pool", I8, slab, optional=optional),
+        Param(f"{prefix}block_table", I32, table, when=when),
+        Param(f"{prefix}pool", I8, slab, when=when),
     )
 
 
@@ -63,6 +73,7 @@ ATTENTION_OPS = (
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
+            TABLE_ROWS,
             Param("slot_mapping", I32, ("T",)),
             *_pool(),
         ),
@@ -85,7 +96,7 @@ ATTENTION_OPS = (
         name="compress",
         doc="Softmax-pool groups of `ratio` tokens per channel (with the previous group's first half "
         "where `overlap` is 2), norm, rotate at the group's first position, quantize and write the "
-        "entries completed in this step; write the state rows that stay inside the window. Tokens of "
+        "entries completed in this step; write the state rows that later groups need. Tokens of "
         "this step come from `kv_gate` (values, then gates), older ones from state pages.",
         inputs=(
             Param("kv_gate", F32, ("T", "2*overlap*width")),
@@ -94,6 +105,7 @@ ATTENTION_OPS = (
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
+            TABLE_ROWS,
             QUERY_START,
             SEQ_LENS,
             Param("state_slot_mapping", I32, ("T",)),
@@ -110,7 +122,6 @@ ATTENTION_OPS = (
             "act_dtype": FLOAT_TYPE,
             "format": AttrSpec(str, ("fp4", "fp8", "bf16", "fp32")),
             "eps": FLOAT,
-            "window": INT,
             "layer_row": INT,
             "entries_per_page": INT,
             "state_entries_per_page": INT,
@@ -120,7 +131,7 @@ ATTENTION_OPS = (
     Op(
         name="indexer_q",
         doc="Rotate indexer queries, Hadamard transform, quantize; fold the constant scale (and an fp8 "
-        "query's own scale) into the head weights. An fp4 row is 64 packed pairs, then 4 e8m0 scales.",
+        "query's own scale) into the head weights. fp4 packs two channels a byte; a scale covers 32.",
         inputs=(
             Param("q", "$A", ("T", "num_heads*head_dim")),
             Param("weights", "$A", ("T", "num_heads")),
@@ -129,6 +140,7 @@ ATTENTION_OPS = (
         ),
         outputs=(
             Param("q", INDEXER_TYPES, ("T", "num_heads", "row"), by="format"),
+            Param("q_scale", I8, ("T", "num_heads", "head_dim/32"), when=SCALED),
             Param("weights", F32, ("T", "num_heads")),
         ),
         attrs={
@@ -145,9 +157,11 @@ ATTENTION_OPS = (
         "listed in ascending order; -1 fills up. Equal scores go to the lower entry; NaN ranks last.",
         inputs=(
             Param("q", INDEXER_TYPES, ("T", "num_heads", "row"), by="format"),
+            Param("q_scale", I8, ("T", "num_heads", "head_dim/32"), when=SCALED),
             Param("weights", F32, ("T", "num_heads")),
             POSITIONS,
             SEQ_IDS,
+            TABLE_ROWS,
             QUERY_START,
             SEQ_LENS,
             DECODES,
@@ -176,12 +190,13 @@ ATTENTION_OPS = (
             INV_FREQ,
             POSITIONS,
             SEQ_IDS,
+            TABLE_ROWS,
             QUERY_START,
             SEQ_LENS,
             DECODES,
             *_pool("swa_"),
-            *_pool(optional=True),
-            Param("topk", I32, ("T", "K"), optional=True),
+            *_pool(when=COMPRESSED),
+            Param("topk", I32, ("T", "K"), when=PICKED),
         ),
         outputs=(Param("out", "$A", ("T", "N", "D")),),
         attrs={

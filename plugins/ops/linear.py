@@ -24,7 +24,12 @@ LINEAR_OPS = (
         inputs=(
             Param("x", "$A", ("...", "in_features")),
             Param("weight", WEIGHT_TYPES, ("out_features", "in_features"), by="weight_format"),
-            Param("scale", I8, ("out_features/128", "in_features/128"), optional=True),
+            Param(
+                "scale",
+                I8,
+                ("out_features/128", "in_features/128"),
+                when=("weight_format", ("fp8",)),
+            ),
         ),
         outputs=(Param("out", "@out_dtype", ("...", "out_features")),),
         attrs={"weight_format": WEIGHT, "act": ACT, "out_dtype": FLOAT_TYPE},

@@ -19,20 +19,20 @@ from dsv4_trt.plugins.ops.common import (
 MOE_OPS = (
     Op(
         name="router",
-        doc="sqrt(softplus(x @ gate^T)) in fp32; experts by biased score or by token id; weights from "
-        "the unbiased scores, normalised, times `route_scale`.",
+        doc="sqrt(softplus(x @ gate^T)) in fp32; experts by biased score or by token id (`by`); weights "
+        "from the unbiased scores, normalised, times `route_scale`.",
         inputs=(
             Param("x", "$A", ("T", "H")),
             Param("gate", BF16, ("E", "H")),
-            Param("bias", F32, ("E",), optional=True),
-            Param("tid2eid", I32, ("V", "topk"), optional=True),
-            Param("token_ids", I32, ("T",), optional=True),
+            Param("bias", F32, ("E",), when=("by", ("score",))),
+            Param("tid2eid", I32, ("V", "topk"), when=("by", ("token",))),
+            Param("token_ids", I32, ("T",), when=("by", ("token",))),
         ),
         outputs=(
             Param("expert_ids", I32, ("T", "topk")),
             Param("weights", F32, ("T", "topk")),
         ),
-        attrs={"topk": INT, "route_scale": FLOAT},
+        attrs={"by": AttrSpec(str, ("score", "token")), "topk": INT, "route_scale": FLOAT},
     ),
     Op(
         name="experts",

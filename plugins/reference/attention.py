@@ -16,6 +16,7 @@ from dsv4_trt.plugins.reference.attention_keys import (
 )
 from dsv4_trt.plugins.reference.codecs import FLOATS
 from dsv4_trt.plugins.reference.entries import kv_entry
+from dsv4_trt.plugins.reference.pages import layer_table
 from dsv4_trt.plugins.reference.ragged import Span, spans
 from dsv4_trt.plugins.reference.rope import rotate_tail
 
@@ -31,6 +32,7 @@ def sparse_attention(
     inv_freq: Tensor,
     positions: Tensor,
     seq_ids: Tensor,
+    table_rows: Tensor,
     query_start: Tensor,
     seq_lens: Tensor,
     decode_carrier: Tensor,
@@ -55,14 +57,15 @@ def sparse_attention(
     range count as none. Without it all `(position + 1) // ratio` entries are attended to.
     """
     entry = kv_entry(format, q.shape[2], 2 * inv_freq.shape[0])
-    table = swa_block_table[swa_layer_row]
+    swa_table = layer_table(swa_block_table, swa_layer_row, table_rows)
     out = torch.zeros_like(q)
     for span in spans(query_start, seq_lens):
-        older = older_keys(swa_pool, table, span, entry, window, swa_entries_per_page)
+        older = older_keys(swa_pool, swa_table, span, entry, window, swa_entries_per_page)
         recent = torch.cat((older, kv[span.begin : span.end].float()))
         compressed, width = None, 0
         if ratio and pool is not None and block_table is not None:
-            source = EntrySource(pool, block_table[layer_row, span.seq], entry, entries_per_page)
+            table = layer_table(block_table, layer_row, table_rows)
+            source = EntrySource(pool, table[span.seq], entry, entries_per_page)
             width = span.length // ratio if topk is None else topk.shape[1]
             shared = source.read(torch.arange(width, device=q.device)) if topk is None else None
             compressed = CompressedKeys(source, ratio, shared)

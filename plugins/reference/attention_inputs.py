@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dsv4_trt.plugins.reference.entries import kv_entry
-from dsv4_trt.plugins.reference.pages import slot_places, write
+from dsv4_trt.plugins.reference.pages import layer_table, slot_places, write
 from dsv4_trt.plugins.reference.rope import rotate_tail
 
 
@@ -17,6 +17,7 @@ def qkv_rope_insert(
     inv_freq: Tensor,
     positions: Tensor,
     seq_ids: Tensor,
+    table_rows: Tensor,
     slot_mapping: Tensor,
     block_table: Tensor,
     pool: Tensor,
@@ -34,9 +35,8 @@ def qkv_rope_insert(
     heads = head_norm(q.view(-1, num_heads, D), eps)
     keys = rotate_tail(kv, positions, inv_freq)
     entry = kv_entry(format, D, 2 * inv_freq.shape[0])
-    rows, place = slot_places(
-        block_table[layer_row], seq_ids, slot_mapping, entries_per_page, after_half=True
-    )
+    table = layer_table(block_table, layer_row, table_rows)
+    rows, place = slot_places(table, seq_ids, slot_mapping, entries_per_page, after_half=True)
     write(pool, place, entry, entries_per_page, keys[rows])
     return {
         "q": rotate_tail(heads, positions, inv_freq),

@@ -54,8 +54,9 @@ def older_keys(
     """Window keys from before the step that its first query still sees, fp32 `[m, D]`, oldest first."""
     first = max(0, span.start - window + 1)
     tokens = torch.arange(first, span.start, device=pool.device)
-    seqs, starts = torch.full_like(tokens, span.seq), torch.full_like(tokens, span.start)
-    place = older_places(table, seqs, tokens, starts, window, per_page)
+    seqs = torch.full_like(tokens, span.seq)
+    first_kept = torch.full_like(tokens, max(0, span.start - window))
+    place = older_places(table, seqs, tokens, first_kept, per_page)
     return read(pool, place, format, per_page)
 
 

@@ -11,7 +11,7 @@ from dsv4_trt.plugins.reference.codecs import FLOATS
 from dsv4_trt.plugins.reference.entries import EntryFormat, indexer_entry, kv_entry, plain_entry
 from dsv4_trt.plugins.reference.hadamard import hadamard as hadamard_transform
 from dsv4_trt.plugins.reference.norms import normalise
-from dsv4_trt.plugins.reference.pages import older_places, read, slot_places, write
+from dsv4_trt.plugins.reference.pages import layer_table, older_places, read, slot_places, write
 from dsv4_trt.plugins.reference.ragged import start_positions
 from dsv4_trt.plugins.reference.rope import rotate_tail
 
@@ -26,6 +26,7 @@ def compress(
     inv_freq: Tensor,
     positions: Tensor,
     seq_ids: Tensor,
+    table_rows: Tensor,
     query_start: Tensor,
     seq_lens: Tensor,
     state_slot_mapping: Tensor,
@@ -41,7 +42,6 @@ def compress(
     act_dtype: str,
     format: str,
     eps: float,
-    window: int,
     layer_row: int,
     entries_per_page: int,
     state_entries_per_page: int,
@@ -55,13 +55,15 @@ def compress(
     series[:, lanes:] += ape[positions.long() % ratio]
     state = _State(
         state_pool,
-        state_block_table[layer_row],
+        layer_table(state_block_table, layer_row, table_rows),
         plain_entry("fp32", 2 * lanes),
         state_entries_per_page,
-        window,
+        ratio,
+        overlap,
     )
     step = _Step(series, positions.long(), seq_ids.long(), start_positions(query_start, seq_lens))
-    rows, place = slot_places(block_table[layer_row], seq_ids, slot_mapping, entries_per_page)
+    table = layer_table(block_table, layer_row, table_rows)
+    rows, place = slot_places(table, seq_ids, slot_mapping, entries_per_page)
     block = max(1, _BLOCK_ELEMENTS // (tokens_per_entry * 2 * lanes))
     pooled = [
         _pool_terms(*_terms(step, state, part, tokens_per_entry), ratio, width)
@@ -95,11 +97,14 @@ class _State(NamedTuple):
     table: Tensor  # [S, columns]
     format: EntryFormat
     per_page: int
-    window: int
+    ratio: int
+    overlap: int
 
     def older(self, seqs: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
         """Rows of tokens from before the step, `[n, 2 * lanes]`."""
-        place = older_places(self.table, seqs, tokens, starts, self.window, self.per_page)
+        group = starts // self.ratio * self.ratio  # the first unfinished one
+        first_kept = (group - (self.overlap - 1) * self.ratio).clamp(min=0)
+        place = older_places(self.table, seqs, tokens, first_kept, self.per_page)
         return read(self.pool, place, self.format, self.per_page)
 
     def store(self, step: _Step, slots: Tensor) -> None:

@@ -16,7 +16,7 @@ from dsv4_trt.plugins.reference.codecs import (
 )
 from dsv4_trt.plugins.reference.entries import PLAIN, indexer_entry
 from dsv4_trt.plugins.reference.hadamard import hadamard
-from dsv4_trt.plugins.reference.pages import entry_places, read
+from dsv4_trt.plugins.reference.pages import entry_places, layer_table, read
 from dsv4_trt.plugins.reference.ragged import spans
 from dsv4_trt.plugins.reference.ranking import best
 from dsv4_trt.plugins.reference.rope import rotate_tail
@@ -41,7 +41,8 @@ def indexer_q(
     heads = hadamard(rotate_tail(q.view(-1, num_heads, head_dim), positions, inv_freq))
     weights = (weights * scale).float()
     if format == "fp4":
-        return {"q": torch.cat(act4(heads), -1), "weights": weights}
+        codes, scales = act4(heads)
+        return {"q": codes, "q_scale": scales, "weights": weights}
     if format == "fp8":
         codes, scales = act8(heads, head_dim)
         return {"q": codes, "weights": weights * e8m0_decode(scales).squeeze(-1)}
@@ -51,9 +52,11 @@ def indexer_q(
 def index_topk(
     *,
     q: Tensor,
+    q_scale: Tensor | None = None,
     weights: Tensor,
     positions: Tensor,
     seq_ids: Tensor,
+    table_rows: Tensor,
     query_start: Tensor,
     seq_lens: Tensor,
     decode_carrier: Tensor,
@@ -70,6 +73,7 @@ def index_topk(
     """The best `topk` visible entries of each token, int32 `[T, topk]`, ascending, then -1."""
     out = torch.full((q.shape[0], topk), -1, dtype=torch.int32, device=q.device)
     entry = indexer_entry(format, head_dim)
+    table = layer_table(block_table, layer_row, table_rows)
     for span in spans(query_start, seq_lens):
         total = span.length // ratio
         visible = (positions[span.begin : span.end].long() + 1) // ratio
@@ -78,24 +82,23 @@ def index_topk(
             shown = torch.where(every < visible.unsqueeze(1), every, -1)
             out[span.begin : span.end, :total] = shown.int()
             continue
-        place = entry_places(block_table[layer_row, span.seq], every, entries_per_page)
+        place = entry_places(table[span.seq], every, entries_per_page)
         keys = read(pool, place, entry, entries_per_page)
         block = max(1, _BLOCK_ELEMENTS // (q.shape[1] * min(total, _KEYS_PER_BLOCK)))
         for begin in range(span.begin, span.end, block):
             rows = slice(begin, min(begin + block, span.end))
-            queries = query_values(q[rows], format, head_dim)
+            queries = query_values(q[rows], None if q_scale is None else q_scale[rows])
             scores = index_scores(queries, weights[rows], keys, FLOATS[score_dtype])
             picks = best(scores, topk, visible[rows.start - span.begin : rows.stop - span.begin])
             out[rows] = _ascending(picks).int()
     return {"topk": out}
 
 
-def query_values(q: Tensor, format: str, head_dim: int) -> Tensor:
+def query_values(q: Tensor, q_scale: Tensor | None) -> Tensor:
     """Queries `[n, heads, row]` as `indexer_q` gives them, in fp32 `[n, heads, head_dim]`."""
-    if format == "fp4":
-        packed, scale = torch.split(q, [head_dim // 2, q.shape[-1] - head_dim // 2], dim=-1)
-        return dequantize(e2m1_decode(packed), scale.contiguous())
-    return e4m3_decode(q) if format == "fp8" else q.float()
+    if q_scale is not None:
+        return dequantize(e2m1_decode(q), q_scale)
+    return e4m3_decode(q) if q.dtype is torch.float8_e4m3fn else q.float()
 
 
 def index_scores(q: Tensor, weights: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:

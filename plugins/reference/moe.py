@@ -18,18 +18,22 @@ def router(
     bias: Tensor | None = None,
     tid2eid: Tensor | None = None,
     token_ids: Tensor | None = None,
+    by: str,
     topk: int,
     route_scale: float,
 ) -> dict[str, Tensor]:
     """`x [T, H]` -> `expert_ids [T, topk]` int32 and `weights [T, topk]` fp32.
 
-    With `tid2eid [V, topk]` the token ids pick the experts, otherwise the biased scores do.
+    `by` "token" looks the experts up in `tid2eid [V, topk]`, "score" takes the best biased scores.
     """
     scores = F.softplus(F.linear(x.float(), gate.float())).sqrt()
-    if tid2eid is not None and token_ids is not None:
+    if by == "token":
+        assert tid2eid is not None
+        assert token_ids is not None
         picked = tid2eid[token_ids.long()].long()
     else:
-        picked = best(scores if bias is None else scores + bias, topk)
+        assert bias is not None
+        picked = best(scores + bias, topk)
     weights = scores.gather(1, picked)
     weights = weights / weights.sum(-1, keepdim=True) * route_scale
     return {"expert_ids": picked.int(), "weights": weights}

@@ -23,6 +23,11 @@ class Place(NamedTuple):
     entries: Tensor
 
 
+def layer_table(block_table: Tensor, layer_row: int, table_rows: Tensor) -> Tensor:
+    """One layer's page ids of the step's sequences, `[seqs, columns]`."""
+    return block_table[layer_row, table_rows.long()]
+
+
 def slot_places(
     table: Tensor, seq_ids: Tensor, slots: Tensor, per_page: int, *, after_half: bool = False
 ) -> tuple[Tensor, Place]:
@@ -45,14 +50,15 @@ def entry_places(table_row: Tensor, entries: Tensor, per_page: int) -> Place:
 
 
 def older_places(
-    table: Tensor, seqs: Tensor, tokens: Tensor, starts: Tensor, window: int, per_page: int
+    table: Tensor, seqs: Tensor, tokens: Tensor, first_kept: Tensor, per_page: int
 ) -> Place:
     """Where window rows of tokens older than the step lie.
 
-    `seqs`, `tokens` and `starts` (tokens the sequence held before the step) are int64 of one shape.
+    `seqs`, `tokens` and `first_kept` (the oldest token of the sequence's window before the step) are
+    int64 of one shape.
     """
-    first_page = (starts - window).clamp(min=0) // per_page
-    return Place(table[seqs, tokens // per_page - first_page].long(), tokens % per_page)
+    columns = tokens // per_page - first_kept // per_page
+    return Place(table[seqs, columns].long(), tokens % per_page)
 
 
 def read(pool: Tensor, place: Place, format: EntryFormat, per_page: int) -> Tensor:

@@ -139,7 +139,7 @@ class KvCache:
         layers = len(kv.layers)
         fresh = self.pools[kv.bucket].take(layers * (end - start)).reshape(layers, end - start)
         step.taken.append((kv.bucket, fresh))
-        first = before.first if kv.window is None else kv.first_page(advance.end)
+        first = kv.first_page(advance.end)
         kept = before.pages[:, max(first - before.first, 0) :]
         return Held(first, np.concatenate([kept, fresh], axis=1))
 
@@ -147,9 +147,7 @@ class KvCache:
 def _new_columns(kv: ClassLayout, advance: Advance) -> tuple[int, int]:
     """Logical pages [start, end) that the step adds to what the sequence holds."""
     end = -(-advance.end // kv.tokens_per_page)
-    start = advance.pages.held[kv.cache_class].end
-    if kv.window is not None:
-        start = max(start, kv.first_page(advance.end))
+    start = max(advance.pages.held[kv.cache_class].end, kv.first_page(advance.end))
     return min(start, end), end
 
 
@@ -178,7 +176,7 @@ def _slot_mapping(kv: ClassLayout, advances: SequenceABC[Advance]) -> IntArray:
             completes = (positions + 1) % kv.ratio == 0
             slots = positions // kv.ratio
         else:
-            completes = positions >= advance.end - kv.window
+            completes = positions >= kv.first_token(advance.end)
             slots = positions - kv.first_page(advance.end) * kv.tokens_per_page
         parts.append(np.where(completes, slots, -1).astype(np.int32))
     return np.concatenate(parts)

@@ -18,10 +18,9 @@ def with_rows(array, decodes, fill, more):
     return np.concatenate([array[:decodes], middle, array[decodes:], end])
 
 
-def padded_table(table, kv, decodes):
-    more = np.insert(table, [decodes] * DECODES, -1, axis=1)
+def padded_table(table, kv):
     width = PAGES if kv.window is None else 0
-    return np.pad(more, [(0, 0), (0, SEQS), (0, width)], constant_values=-1)
+    return np.pad(table, [(0, 0), (0, SEQS), (0, width)], constant_values=-1)
 
 
 def padded(batch, layout):
@@ -42,11 +41,11 @@ def padded(batch, layout):
         ),
         query_start=np.concatenate([[0], np.cumsum(rows)]).astype(np.int32),
         seq_lens=with_rows(batch.seq_lens, decodes, 0, SEQS),
+        table_rows=with_rows(batch.table_rows, decodes, 0, SEQS),
         logits_rows=np.pad(batch.logits_rows + DECODES * after.astype(np.int32), (0, LOGITS)),
         num_decodes=decodes + DECODES,
         block_tables={
-            cls: padded_table(table, layout[cls], decodes)
-            for cls, table in batch.block_tables.items()
+            cls: padded_table(table, layout[cls]) for cls, table in batch.block_tables.items()
         },
         slot_mappings={
             cls: with_rows(slots, decodes, -1, TOKENS) for cls, slots in batch.slot_mappings.items()

@@ -15,8 +15,9 @@ def value(name, kind=ValueKind.ACTIVATION, dtype=DType.BF16, shape=("num_tokens"
     return Value(name=name, kind=kind, dtype=dtype, shape=shape)
 
 
-def node(name, inputs, outputs):
-    return Node(name=name, op="op", inputs=inputs, outputs=outputs, attrs={"eps": 1e-6, "n": 2})
+def node(name, inputs, outputs, **aliases):
+    attrs = {"eps": 1e-6, "n": 2}
+    return Node(name=name, op="op", inputs=inputs, outputs=outputs, attrs=attrs, aliases=aliases)
 
 
 def graph():
@@ -34,10 +35,10 @@ def graph():
         values={v.name: v for v in values},
         nodes=[
             node("embed", {"ids": "ids", "w": "w"}, {"out": "x"}),
-            node("insert", {"x": "x", "pool": "kv"}, {"pool": "kv.1"}),
+            node("insert", {"x": "x", "pool": "kv"}, {"out": "kv.1"}, out="pool"),
             node("attend", {"x": "x", "pool": "kv.1"}, {"out": "y"}),
         ],
-        outputs=["y"],
+        outputs={"logits": "y"},
     )
 
 
@@ -89,6 +90,6 @@ def test_a_pool_version_has_one_consumer(version):
 
 def test_an_output_that_nothing_writes():
     broken = graph()
-    broken.outputs.append("nothing")
+    broken.outputs["logits"] = "nothing"
     with pytest.raises(BuildError, match=r"never writes its outputs \['nothing'\]"):
         broken.check()

@@ -76,12 +76,18 @@ def test_the_fp4_indexer_halves_the_span_of_its_state():
     wide = solve(FLASH, "fp8", "fp8")[CacheClass.INDEXER_STATE]
     narrow = solve(FLASH, "fp8", "fp4")[CacheClass.INDEXER_STATE]
     assert (wide.tokens_per_page, narrow.tokens_per_page) == (4, 2)
-    assert narrow.window_pages == 5
+    assert narrow.window_pages == 4
 
 
 def test_window_pages_of_the_serving_layout():
     layout = solve(FLASH, "fp8", "fp8")
-    assert [layout[c].window_pages for c in WINDOWS] == [3, 3, 3, 17]
+    assert [layout[c].window_pages for c in WINDOWS] == [3, 2, 2, 16]
+
+
+def test_at_a_logical_block_only_the_overlap_of_the_state_is_kept():
+    layout = solve(FLASH, "fp8", "fp8")
+    assert [layout[c].first_token(512) for c in WINDOWS] == [384, 508, 508, 512]
+    assert [layout[c].pages_for(512) for c in WINDOWS] == [2, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -120,10 +126,10 @@ def test_every_class_fits_the_page_of_its_bucket(layout):
 @given(st.sampled_from(EVERY), st.integers(1, 3000))
 def test_a_window_touches_the_pages_counted_for_it(layout, end):
     for cls in layout.classes.values():
-        kept = range(0 if cls.window is None else max(0, end - cls.window), end)
+        kept = range(cls.first_token(end), end)
         touched = {token // cls.tokens_per_page for token in kept}
         assert cls.pages_for(end) == len(touched)
-        if cls.window is not None:
+        if cls.window is not None and touched:
             assert min(touched) == cls.first_page(end)
             assert len(touched) <= cls.window_pages
 
@@ -160,7 +166,7 @@ def test_a_plan_adds_up_sequences():
 def test_table_width():
     layout = solve(FLASH, "fp8", "fp8")
     assert layout[CacheClass.CSA].table_width(1000) == 4
-    assert layout[CacheClass.HCA_STATE].table_width(1000) == 34
+    assert layout[CacheClass.HCA_STATE].table_width(1000) == 32
 
 
 def test_empty_sequences_hold_no_pages():

@@ -18,7 +18,7 @@ LINEAR = Op(
     inputs=(
         Param("x", "$A", ("...", "K")),
         Param("weight", {"fp8": FP8, "bf16": BF16}, ("N", "K"), by="format"),
-        Param("scale", I8, ("N/128", "K/128"), optional=True),
+        Param("scale", I8, ("N/128", "K/128"), when=("format", ("fp8",))),
     ),
     outputs=(
         Param("out", "@out_dtype", ("...", "N")),
@@ -47,17 +47,20 @@ def test_shapes_and_types_follow_the_inputs():
     assert LINEAR.infer(wide, ATTRS)["copy"] == (F32, (2, 3, 768))
 
 
-def test_an_optional_input_may_be_left_out_and_a_choice_picks_the_type():
+def test_an_attribute_decides_which_inputs_there_are_and_of_which_type():
     inputs = {"x": (BF16, (256,)), "weight": (BF16, (512, 256))}
     found = LINEAR.infer(inputs, {**ATTRS, "format": "bf16"})
     assert found["out"] == (F32, (512,))
+    with pytest.raises(PluginError, match=r"missing \[\], not known \['scale'\]"):
+        LINEAR.infer({**inputs, "scale": (I8, (4, 2))}, {**ATTRS, "format": "bf16"})
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"x": None}, "misses its input 'x'"),
-        ({"bias": (BF16, (512,))}, r"has no input \['bias'\]"),
+        ({"x": None}, r"missing \['x'\]"),
+        ({"scale": None}, r"missing \['scale'\]"),
+        ({"bias": (BF16, (512,))}, r"not known \['bias'\]"),
         ({"weight": (BF16, (512, 256))}, "'weight' .* is BF16; expected F8_E4M3"),
         ({"scale": (DType.U8, (4, 2))}, "'scale' .* is U8; expected I8"),
         ({"weight": (FP8, (512, 128))}, "dimension 'K' is 128, expected 256"),

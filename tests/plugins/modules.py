@@ -1,6 +1,6 @@
 """Attention and MoE of one layer as op calls, the way the graph strings them together."""
 
-from dsv4_trt.kv_layout import CacheClass, indexer_entry_bytes
+from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.model_spec import LayerKind
 from tests.plugins.op_call import call
 
@@ -61,7 +61,7 @@ class AttentionModule:
         return self.paged.layout[cls].layers.index(self.layer)
 
     def common(self, step):
-        names = ("positions", "seq_ids", "query_start", "seq_lens")
+        names = ("positions", "seq_ids", "table_rows", "query_start", "seq_lens")
         return {n: getattr(step, n) for n in names}
 
     def insert(self, q, kv, step):
@@ -73,6 +73,7 @@ class AttentionModule:
             inv_freq=self.inv_freq,
             positions=step.positions,
             seq_ids=step.seq_ids,
+            table_rows=step.table_rows,
             slot_mapping=step.slots[swa],
             block_table=step.tables[swa],
             pool=self.paged.pool(swa),
@@ -108,7 +109,6 @@ class AttentionModule:
             act_dtype=self.dtype,
             format=layout[cls].format,
             eps=self.spec.rms_norm_eps,
-            window=layout[state].window,
             layer_row=self.row(cls),
             entries_per_page=layout[cls].entries_per_page,
             state_entries_per_page=layout[state].entries_per_page,
@@ -126,11 +126,12 @@ class AttentionModule:
             positions=step.positions,
             num_heads=heads,
             head_dim=dim,
-            row=indexer_entry_bytes("fp4", dim) if format == "fp4" else dim,
+            row=dim // 2 if format == "fp4" else dim,
             format=format,
             scale=dim**-0.5 * heads**-0.5,
         )
-        self.seen["index_q"], self.seen["index_weights"] = queries["q"], queries["weights"]
+        self.seen["index_q"] = (queries["q"], queries.get("q_scale"))
+        self.seen["index_weights"] = queries["weights"]
         return call(
             "index_topk",
             **queries,
@@ -182,9 +183,13 @@ class AttentionModule:
 def moe(weights, precision, layer, x, token_ids):
     """Router, routed experts and shared expert; returns everything by name."""
     spec, at = weights.spec, f"layers.{layer}.ffn"
-    choice = {"bias": weights.tensors.get(f"{at}.gate.bias")}
+    choice = {"by": "score", "bias": weights.tensors.get(f"{at}.gate.bias")}
     if spec.is_hash_layer(layer):
-        choice = {"tid2eid": weights[f"{at}.gate.tid2eid"].int(), "token_ids": token_ids}
+        choice = {
+            "by": "token",
+            "tid2eid": weights[f"{at}.gate.tid2eid"].int(),
+            "token_ids": token_ids,
+        }
     routed = call(
         "router",
         x=x,

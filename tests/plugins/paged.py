@@ -26,6 +26,7 @@ class PagedSequences:
             self.pools[bucket] = torch.full(shape, POISON, dtype=torch.int8)
             self.free[bucket] = random.Random(seed).sample(range(count + 3), count + 3)
         self.lengths = [0] * num_seqs
+        self.rows = random.Random(seed).sample(range(num_seqs + 2), num_seqs)
         self.held = {c: [{} for _ in range(num_seqs)] for c in layout.classes}
 
     def pool(self, cls):
@@ -40,6 +41,7 @@ class PagedSequences:
             seq_ids=ints([s for s, row in enumerate(positions) for _ in row] + [-1] * padding),
             query_start=ints([sum(counts[:s]) for s in range(len(counts) + 1)]),
             seq_lens=ints([e if c else 0 for e, c in zip(ends, counts, strict=True)]),
+            table_rows=ints(self.rows),
             decode_carrier=torch.zeros(0, dtype=torch.int8),
             tables={},
             slots={},
@@ -70,7 +72,7 @@ class PagedSequences:
         for slot, seq in zip(step.slots[cls].tolist(), step.seq_ids.tolist(), strict=True):
             if slot >= 0:
                 column = slot // kv.entries_per_page + (0 if kv.window is None else half)
-                page = int(step.tables[cls][layer_row, seq, column])
+                page = int(step.tables[cls][layer_row, self.rows[seq], column])
                 rows.append((page, slot % kv.entries_per_page))
         return rows
 
@@ -91,17 +93,17 @@ class PagedSequences:
         else:
             width = kv.window_pages
             halves = [self.lengths, ends]
-        table = torch.full((len(kv.layers), len(ends), width * len(halves)), -1).int()
+        table = torch.full((len(kv.layers), len(ends) + 2, width * len(halves)), -1).int()
         for half, lengths in enumerate(halves):
             for seq, length in enumerate(lengths):
                 first, end = self._logical(kv, length)
                 for logical in range(first, end):
                     column = half * width + logical - first
-                    table[:, seq, column] = ints(held[seq][logical])
+                    table[:, self.rows[seq], column] = ints(held[seq][logical])
         return table
 
     def _slot(self, kv, position, end):
         if kv.window is None:
             return position // kv.ratio if (position + 1) % kv.ratio == 0 else -1
         first = kv.first_page(end) * kv.tokens_per_page
-        return position - first if position >= end - kv.window else -1
+        return position - first if position >= kv.first_token(end) else -1

@@ -20,7 +20,10 @@ def layout(kv="fp32", indexer="fp32"):
 
 def ragged(step):
     """The inputs that say which row is whose."""
-    return {n: getattr(step, n) for n in ("positions", "seq_ids", "query_start", "seq_lens")}
+    return {
+        n: getattr(step, n)
+        for n in ("positions", "seq_ids", "table_rows", "query_start", "seq_lens")
+    }
 
 
 def rows_of(sequences, step, starts):

@@ -99,6 +99,7 @@ class Attention:
             inv_freq=INV_FREQ,
             positions=step.positions,
             seq_ids=step.seq_ids,
+            table_rows=step.table_rows,
             slot_mapping=step.slots[SWA],
             block_table=step.tables[SWA],
             pool=paged.pool(SWA),
@@ -114,7 +115,7 @@ class Attention:
         for seq, (start, end) in enumerate(zip(paged.lengths, step.ends, strict=True)):
             new = torch.arange(start // self.ratio, end // self.ratio)
             place = pages.entry_places(
-                step.tables[kv.cache_class][0, seq], new, kv.entries_per_page
+                step.tables[kv.cache_class][0, step.table_rows[seq]], new, kv.entries_per_page
             )
             pages.write(
                 paged.pool(kv.cache_class),

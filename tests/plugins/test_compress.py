@@ -62,7 +62,6 @@ class Compressor:
             act_dtype="F32" if classes[self.cls].format == "fp32" else "BF16",
             format=classes[self.cls].format,
             eps=1e-6,
-            window=classes[state].window,
             layer_row=0,
             entries_per_page=classes[self.cls].entries_per_page,
             state_entries_per_page=classes[state].entries_per_page,
@@ -73,7 +72,9 @@ class Compressor:
         kv = paged.layout[self.cls]
         every = torch.arange(step.ends[seq] // self.ratio)
         entry = entry_format(kv)
-        place = pages.entry_places(step.tables[self.cls][0, seq], every, kv.entries_per_page)
+        place = pages.entry_places(
+            step.tables[self.cls][0, step.table_rows[seq]], every, kv.entries_per_page
+        )
         return pages.read(paged.pool(self.cls), place, entry, kv.entries_per_page)
 
     def oracle(self, seq):

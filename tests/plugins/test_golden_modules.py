@@ -107,7 +107,7 @@ def attention_of(model, mode, layer, chunks):
 
 def stored_entries(module, step, cls, count):
     kv = module.paged.layout[cls]
-    table_row = step.tables[cls][module.row(cls), 0]
+    table_row = step.tables[cls][module.row(cls), step.table_rows[0]]
     place = pages.entry_places(table_row, torch.arange(count), kv.entries_per_page)
     return pages.read(module.paged.pool(cls), place, entry_format(kv), kv.entries_per_page)
 
@@ -138,8 +138,8 @@ def test_indexer(model, mode, layer):
     module, step, _ = attention_of(model, mode, layer, [129])
     keys = stored_entries(module, step, CacheClass.INDEXER, len(stored["index_keys"]))
     stored.check("index_keys", keys)
-    format, dtype = module.precision.indexer, torch.float32 if stored.exact else torch.bfloat16
-    queries = query_values(module.seen["index_q"], format, 128)
+    dtype = torch.float32 if stored.exact else torch.bfloat16
+    queries = query_values(*module.seen["index_q"])
     scores = index_scores(queries, module.seen["index_weights"], keys, dtype)
     expected = stored["index_scores"].float()
     visible = expected > float("-inf")

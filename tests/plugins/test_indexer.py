@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsv4_trt.kv_layout import indexer_entry_bytes
 from dsv4_trt.plugins.reference import codecs, pages
 from dsv4_trt.plugins.reference.hadamard import hadamard
 from dsv4_trt.plugins.reference.indexer import index_scores, query_values
@@ -37,7 +36,7 @@ def quantized(format, q, weights, positions):
         positions=positions,
         num_heads=HEADS,
         head_dim=128,
-        row=indexer_entry_bytes("fp4", 128) if format == "fp4" else 128,
+        row=64 if format == "fp4" else 128,
         format=format,
         scale=0.01,
     )
@@ -49,7 +48,7 @@ def test_queries_are_rotated_transformed_and_quantized(format):
     positions = torch.tensor([0, 3, 127, 128, 4000], dtype=torch.int32)
     out = quantized(format, q, weights, positions)
     exact = hadamard(rotate_tail(q.view(5, HEADS, 128), positions, INV_FREQ)).float()
-    seen = query_values(out["q"], format, 128)
+    seen = query_values(out["q"], out.get("q_scale"))
     scaled = (weights * 0.01).float()
     if format == "fp8":  # its scale is in the weights
         scale = codecs.e8m0_decode(codecs.act8(exact, 128)[1])
@@ -109,15 +108,16 @@ def store(paged, step, keys):
     kv = paged.layout[INDEXER]
     for seq, length in enumerate(step.ends):
         every = torch.arange(length // 4)
-        place = pages.entry_places(step.tables[INDEXER][0, seq], every, kv.entries_per_page)
+        place = pages.entry_places(
+            step.tables[INDEXER][0, step.table_rows[seq]], every, kv.entries_per_page
+        )
         pages.write(paged.pool(INDEXER), place, entry_format(kv), kv.entries_per_page, keys[every])
 
 
-def pick(paged, step, format, q, weights, score_dtype="F32", topk=TOPK):
+def pick(paged, step, format, queries, score_dtype="F32", topk=TOPK):
     return call(
         "index_topk",
-        q=q,
-        weights=weights,
+        **queries,
         **ragged(step),
         decode_carrier=step.decode_carrier,
         block_table=step.tables[INDEXER],
@@ -139,11 +139,11 @@ def test_topk_is_what_a_full_sort_picks(format, score_dtype):
     keys = torch.randn(75, 128, generator=torch.Generator().manual_seed(3))
     paged, step = filled(format, lengths, keys)
     out = quantized(format, *queries(format, 377), step.positions)
-    found = pick(paged, step, format, out["q"], out["weights"], score_dtype)
+    found = pick(paged, step, format, out, score_dtype)
     entry = entry_format(paged.layout[INDEXER])
     values = entry.decode(*entry.encode(keys))
     dtype = codecs.FLOATS[score_dtype]
-    scores = index_scores(query_values(out["q"], format, 128), out["weights"], values, dtype)
+    scores = index_scores(query_values(out["q"], out.get("q_scale")), out["weights"], values, dtype)
     for row, (position, seq) in enumerate(
         zip(step.positions.tolist(), step.seq_ids.tolist(), strict=True)
     ):
@@ -155,7 +155,7 @@ def test_topk_is_what_a_full_sort_picks(format, score_dtype):
 def test_ties_go_to_the_lower_entry():
     paged, step = filled("fp32", (300,), torch.ones(75, 128))
     q, weights = torch.ones(302, HEADS, 128), torch.ones(302, HEADS)
-    found = pick(paged, step, "fp32", q, weights)
+    found = pick(paged, step, "fp32", {"q": q, "weights": weights})
     assert found[299].tolist() == list(range(TOPK))
 
 
@@ -163,7 +163,13 @@ def test_nan_keys_come_last():
     keys = torch.ones(75, 128)
     keys[:70] = torch.nan
     paged, step = filled("fp32", (300,), keys)
-    found = pick(paged, step, "fp32", torch.ones(302, HEADS, 128), torch.ones(302, HEADS), topk=7)
+    found = pick(
+        paged,
+        step,
+        "fp32",
+        {"q": torch.ones(302, HEADS, 128), "weights": torch.ones(302, HEADS)},
+        topk=7,
+    )
     assert found[299].tolist() == [0, 1, 70, 71, 72, 73, 74]
 
 
@@ -171,11 +177,11 @@ def test_one_token_at_a_time_picks_the_same():
     keys = torch.randn(75, 128, generator=torch.Generator().manual_seed(4))
     paged, whole = filled("fp4", (300, 300), keys)
     out = quantized("fp4", *queries("fp4", 602), whole.positions)
-    every = pick(paged, whole, "fp4", out["q"], out["weights"], "BF16")
+    every = pick(paged, whole, "fp4", out, "BF16")
     paged, before = filled("fp4", (299, 295), keys)
     paged.commit(before)
     step = paged.step([1, 5])
     store(paged, step, keys)
     rows = [299, *range(595, 600)]
-    some = pick(paged, step, "fp4", out["q"][rows], out["weights"][rows], "BF16")
+    some = pick(paged, step, "fp4", {name: t[rows] for name, t in out.items()}, "BF16")
     assert torch.equal(some, every[rows])

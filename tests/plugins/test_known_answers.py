@@ -110,7 +110,15 @@ def test_mhc_head_takes_the_wanted_rows():
 @pytest.mark.parametrize(("v", "score"), [(-4, 0.134722), (0, 0.832555), (2, 1.458399), (25, 5.0)])
 def test_router_score(v, score):
     gate = torch.tensor([[1.0], [0.0]], dtype=torch.bfloat16)
-    out = call_all("router", x=torch.tensor([[float(v)]]), gate=gate, topk=2, route_scale=1.0)
+    out = call_all(
+        "router",
+        x=torch.tensor([[float(v)]]),
+        gate=gate,
+        bias=torch.zeros(2),
+        by="score",
+        topk=2,
+        route_scale=1.0,
+    )
     by_expert = dict(zip(out["expert_ids"][0].tolist(), out["weights"][0].tolist(), strict=True))
     assert by_expert[0] == pytest.approx(score / (score + 0.832555), rel=1e-5)
 

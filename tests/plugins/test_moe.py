@@ -119,7 +119,7 @@ def test_router_picks_by_biased_and_weighs_by_unbiased_scores():
     x = torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
     gate = torch.randn(5, 32, generator=torch.Generator().manual_seed(1)).bfloat16()
     bias = torch.tensor([0.0, 3.0, -3.0, 0.0, 0.0])
-    out = routed(x, gate, bias=bias)
+    out = routed(x, gate, by="score", bias=bias)
     scores = F.softplus(x.double() @ gate.double().T).sqrt()
     order = (scores + bias).sort(descending=True).indices[:, :2]
     assert torch.equal(out["expert_ids"].long(), order)
@@ -134,12 +134,12 @@ def test_router_by_token_id():
     table = torch.tensor([[3, 0], [4, 4], [1, 2]], dtype=torch.int32)
     ids = torch.tensor([2, 0, 1, 0], dtype=torch.int32)
     x, gate = torch.randn(4, 32).bfloat16(), torch.randn(5, 32).bfloat16()
-    out = routed(x, gate, tid2eid=table, token_ids=ids)
+    out = routed(x, gate, by="token", tid2eid=table, token_ids=ids)
     assert torch.equal(out["expert_ids"], table[ids.long()])
     torch.testing.assert_close(out["weights"].sum(1), torch.full((4,), 1.5))
     assert out["weights"][2].tolist() == [0.75, 0.75]
 
 
 def test_router_ties_go_to_the_lower_expert():
-    out = routed(torch.zeros(2, 32), torch.ones(5, 32).bfloat16())
+    out = routed(torch.zeros(2, 32), torch.ones(5, 32).bfloat16(), by="score", bias=torch.zeros(5))
     assert out["expert_ids"].tolist() == [[0, 1], [0, 1]]

@@ -117,6 +117,7 @@ def insert(paged, step, q, kv, format, dtype):
         inv_freq=INV_FREQ,
         positions=step.positions,
         seq_ids=step.seq_ids,
+        table_rows=step.table_rows,
         slot_mapping=step.slots[SWA],
         block_table=step.tables[SWA],
         pool=paged.pool(SWA),

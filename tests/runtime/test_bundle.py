@@ -10,6 +10,7 @@ import pytest
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import BuildError, BundleMismatch, ConfigError
 from dsv4_trt.identity import weights_identity
+from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.open import open_engine
 from tests.workshop import run_cli
@@ -97,8 +98,9 @@ def test_a_graph_for_another_op_table_is_refused(bundle, node, message):
     digest = hashlib.sha256((bundle / "graph.json").read_bytes()).hexdigest()
     files = json.loads((bundle / "manifest.json").read_text())["files"]
     rewrite(bundle / "manifest.json", files=files | {"graph.json": digest})
+    opened = open_bundle(bundle)
     with pytest.raises(BundleMismatch, match=rf"another version of dsv4-trt: .*{message}"):
-        open_engine(open_bundle(bundle), [100], device="cpu")
+        open_engine(opened, plan_for_sequences(opened.layout, [100]), device="cpu")
 
 
 def flip_byte(path, offset):

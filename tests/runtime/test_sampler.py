@@ -107,6 +107,15 @@ def test_plain_draws_follow_the_distribution():
     assert draws(log(0.5, 0.3, 0.15, 0.05)) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.025)
 
 
+def test_forks_of_a_seeded_request_draw_their_own_tokens():
+    logits = torch.zeros(2, 1000)
+    forks = [row(seed=5), row(seed=5)]
+    forks[1].index = 1
+    drawn = [[t.token_id for t in Sampler(1000).sample(logits, forks)] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != drawn[0][1]
+
+
 def test_temperature_sharpens_and_flattens():
     # p^2 and p^(1/2), renormalised
     assert draws(log(0.8, 0.2), temperature=0.5) == pytest.approx([0.941, 0.059], abs=0.015)
