@@ -70,10 +70,8 @@ def command(
     """
     from dsv4_trt.kv_layout import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
-    from dsv4_trt.runtime.generate import check_request, generate
-    from dsv4_trt.runtime.open import open_engine
+    from dsv4_trt.runtime.request import check_request
     from dsv4_trt.runtime.sampling_params import SamplingParams
-    from dsv4_trt.runtime.stepper import Stepper
     from dsv4_trt.runtime.text_stream import TextStream
 
     if (prompt is None) == (token_ids is None):
@@ -88,7 +86,14 @@ def command(
     elif params.stop:
         raise RequestError("--stop needs text; give the prompt with --prompt")
     assert token_ids is not None
-    check_request(bundle.spec, bundle.build.max_seq_len, token_ids, params)
+    check_request(bundle, token_ids, params)
+
+    from dsv4_trt.runtime.generate import (
+        generate,  # torch takes seconds; requests are checked first
+    )
+    from dsv4_trt.runtime.open import open_engine
+    from dsv4_trt.runtime.stepper import Stepper
+
     plan = plan_for_sequences(bundle.layout, [len(token_ids) + params.max_tokens])
     engine = open_engine(bundle, plan, device=device)
     tokens = []
@@ -98,7 +103,7 @@ def command(
             show(token, as_text=text is not None, with_logprobs=params.logprobs is not None)
     if as_json:
         click.echo(json.dumps(summary(token_ids, tokens), ensure_ascii=False))
-    else:
+    elif params.logprobs is None:
         click.echo()
 
 
@@ -127,8 +132,9 @@ def show(token: GeneratedToken, *, as_text: bool, with_logprobs: bool) -> None:
         click.echo(token.text if as_text else f"{sampled.token_id} ", nl=False)
         return
     best = "  ".join(f"{token_id}:{logprob:.4f}" for token_id, logprob in sampled.top)
+    top = f"  [{best}]" if best else ""
     shown = f"  {token.text!r}" if as_text else ""
-    click.echo(f"{sampled.token_id:>7} {sampled.logprob:9.4f}  [{best}]{shown}")
+    click.echo(f"{sampled.token_id:>7} {sampled.logprob:9.4f}{top}{shown}")
 
 
 def summary(prompt_ids: list[int], tokens: list[GeneratedToken]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from dsv4_trt.errors import CapacityError, ConfigError, RequestError
 if TYPE_CHECKING:
     import torch
 
-    from dsv4_trt.runtime.logits import LogitsPrompt
+    from dsv4_trt.runtime.logits_prompt import LogitsPrompt
 
 
 @click.command()
@@ -66,14 +66,19 @@ def command(
     """
     from dsv4_trt.kv_layout import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
-    from dsv4_trt.runtime.logits import LogitsOptions, check_prompt, prompt_logits
-    from dsv4_trt.runtime.open import open_engine
+    from dsv4_trt.runtime.logits_prompt import LogitsOptions, check_prompt
 
     wanted = read_prompts(prompts)
     options = LogitsOptions(all_positions=positions == "all", decode=decode, chunk=chunk, mtp=mtp)
     bundle = open_bundle(engine_dir, precision=precision, checkpoint_dir=checkpoint_dir)
     for prompt in wanted:
         check_prompt(bundle, prompt, options)
+
+    from dsv4_trt.runtime.logits import (
+        prompt_logits,  # torch takes seconds; prompts are checked first
+    )
+    from dsv4_trt.runtime.open import open_engine
+
     longest = max(len(prompt.token_ids) for prompt in wanted) + decode
     tensors: dict[str, torch.Tensor] = {}
     tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)
@@ -100,6 +105,10 @@ def _published(output: Path) -> Iterator[Path]:
     """
     if output.is_dir():
         raise ConfigError(f"--output {output} is a folder; expected the name of a file")
+    if output.suffix != ".safetensors":
+        raise ConfigError(
+            f"--output {output} does not end in .safetensors, which is the format it gets; name it so"
+        )
     partial = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial")
     try:
         partial.touch(exist_ok=False)
@@ -129,8 +138,10 @@ def read_prompts(path: Path) -> list[LogitsPrompt]:
     """Read and check the prompts file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"{path} can not be read as JSON: {error}") from None
+    except OSError as error:
+        raise RequestError(f"--prompts {path} can not be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"--prompts {path} is not JSON: {error}") from None
     if not isinstance(data, list) or not data:
         raise RequestError(
             f"{path} holds no prompts; expected a list of objects with id, token_ids"
@@ -143,7 +154,7 @@ def read_prompts(path: Path) -> list[LogitsPrompt]:
 
 
 def _prompt(path: Path, item: object) -> LogitsPrompt:
-    from dsv4_trt.runtime.logits import SUFFIXES, LogitsPrompt
+    from dsv4_trt.runtime.logits_prompt import SUFFIXES, LogitsPrompt
 
     keys = {"id", "token_ids", "forced_ids"}
     if not isinstance(item, dict) or not {"id", "token_ids"} <= set(item) or set(item) - keys:

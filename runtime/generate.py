@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dsv4_trt.errors import RequestError
-from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.kv.cache import SequencePages
+from dsv4_trt.runtime.request import check_request
 from dsv4_trt.runtime.row_state import RowState, SampledToken
 from dsv4_trt.runtime.sampler import Sampler
 from dsv4_trt.runtime.sampling_params import SamplingParams
@@ -28,26 +27,6 @@ class GeneratedToken:
     finish_reason: str | None  # "stop" (a token or string that ends it), "length" or None
 
 
-def check_request(
-    spec: ModelSpec, max_seq_len: int, prompt_ids: Sequence[int], params: SamplingParams
-) -> None:
-    """Raise `RequestError` for a prompt or parameters that this engine can not serve."""
-    params.check(spec.vocab_size)
-    if not prompt_ids:
-        raise RequestError("the prompt has no tokens; expected at least one")
-    for token in prompt_ids:
-        if not 0 <= token < spec.vocab_size:
-            raise RequestError(
-                f"the prompt has token id {token}; the vocabulary is 0 to {spec.vocab_size - 1}"
-            )
-    if len(prompt_ids) + params.max_tokens > max_seq_len:
-        raise RequestError(
-            f"the prompt has {len(prompt_ids)} tokens and max_tokens is {params.max_tokens}, "
-            f"together above the engine's max_seq_len {max_seq_len}; shorten the prompt, lower "
-            "max_tokens or build with a larger --max_seq_len"
-        )
-
-
 def generate(
     stepper: Stepper,
     prompt_ids: Sequence[int],
@@ -59,7 +38,7 @@ def generate(
     Several may run in turn on one stepper. Each holds its pages until it ends or is closed.
     """
     engine = stepper.engine
-    check_request(engine.spec, engine.build.max_seq_len, prompt_ids, params)
+    check_request(engine, prompt_ids, params)
     sampler, eos = Sampler(engine.spec.vocab_size), engine.spec.eos_token_id
     row = RowState(name="request", params=params, eos_token_id=eos, prompt_ids=prompt_ids)
     pages = stepper.kv.open()

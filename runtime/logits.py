@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from dsv4_trt.errors import RequestError
-from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.runtime.engine import Engine
+from dsv4_trt.runtime.logits_prompt import LogitsOptions, LogitsPrompt, check_prompt
 from dsv4_trt.runtime.stepper import Chunk, Stepper
 
 if TYPE_CHECKING:
-    from dsv4_trt.runtime.bundle import Bundle
-
-SUFFIXES = (".decode", ".mtp", ".mtp_decode")  # of the names that a prompt's id makes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogitsPrompt:
-    """One prompt; `forced_ids` are fed while decoding instead of the greedy tokens."""
-
-    id: str
-    token_ids: tuple[int, ...]
-    forced_ids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogitsOptions:
-    """What to compute for each prompt."""
-
-    all_positions: bool = True
-    decode: int = 0  # steps of one token each
-    chunk: int = 0  # prefill tokens per step; 0 = as many as the engine takes
-    mtp: bool = False
+    pass
 
 
 def prompt_logits(
@@ -105,32 +82,3 @@ class _Run:
             pages=self.mtp_pages, token_ids=(*ids[1:], self.next_token), all_logits=every
         )
         return output.logits, self.stepper.step_mtp([shifted], output.streams).logits
-
-
-def check_prompt(engine: Engine | Bundle, prompt: LogitsPrompt, options: LogitsOptions) -> None:
-    """Raise `RequestError` for a prompt or options that this engine, opened or not, can not serve."""
-    if not prompt.token_ids:
-        raise RequestError(f"prompt '{prompt.id}' has no token_ids; expected at least one")
-    vocab = engine.spec.vocab_size
-    for token in (*prompt.token_ids, *prompt.forced_ids):
-        if not 0 <= token < vocab:
-            raise RequestError(
-                f"prompt '{prompt.id}' has token id {token}; the vocabulary is 0 to {vocab - 1}"
-            )
-    total = len(prompt.token_ids) + options.decode
-    if total > engine.build.max_seq_len:
-        raise RequestError(
-            f"prompt '{prompt.id}' with {len(prompt.token_ids)} tokens and {options.decode} decode "
-            f"steps is longer than the engine's max_seq_len {engine.build.max_seq_len}; shorten it "
-            "or build with a larger --max_seq_len"
-        )
-    if options.mtp and CacheClass.MTP_SWA not in engine.layout.classes:
-        raise RequestError(
-            "--mtp asks for the MTP block, which this engine was built without; build with --mtp "
-            "from a checkpoint converted with --mtp keep"
-        )
-    if options.chunk > engine.build.max_num_tokens:
-        raise RequestError(
-            f"chunk {options.chunk} is above the engine's max_num_tokens "
-            f"{engine.build.max_num_tokens}; ask for at most that, or for 0"
-        )

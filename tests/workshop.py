@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from dsv4_trt.cli.main import cli
 from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
-from dsv4_trt.runtime.logits import LogitsOptions, LogitsPrompt, prompt_logits
+from dsv4_trt.runtime.logits import prompt_logits
+from dsv4_trt.runtime.logits_prompt import LogitsOptions, LogitsPrompt
 from dsv4_trt.runtime.open import open_engine
 
 

@@ -143,8 +143,8 @@ def test_logits_file_holds_what_the_library_computes(workshop, tiny_a, engine_di
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ({"id": "a", "token_ids": []}, "no token_ids"),
-        ({"id": "a", "token_ids": [0] * 399}, "longer than the engine's max_seq_len 400"),
+        ({"id": "a", "token_ids": []}, "no tokens"),
+        ({"id": "a", "token_ids": [0] * 399}, "above the engine's max_seq_len 400"),
         ({"id": "a", "token_ids": [-1]}, "token id -1"),
         ({"id": "a", "token_ids": [0, 1.5]}, "whole numbers"),
         ({"id": "a", "ids": [0]}, "expected the keys id, token_ids"),
