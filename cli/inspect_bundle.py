@@ -40,7 +40,7 @@ def bundle_report(path: Path) -> Report:
 
     Raises `BundleMismatch` for another format version or a damaged file.
     """
-    from dsv4_trt.convert.safetensors_file import read_header
+    from dsv4_trt.safetensors_file import read_header
 
     try:
         files = _read(path)
@@ -73,7 +73,7 @@ def bundle_report(path: Path) -> Report:
 
 
 def _read(path: Path) -> _Files:
-    from dsv4_trt.convert.json_fields import read_object
+    from dsv4_trt.json_fields import read_object
 
     config, manifest, graph_file = (
         read_object(path / name, "a file of an engine bundle").data

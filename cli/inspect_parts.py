@@ -11,7 +11,7 @@ from dsv4_trt.model_spec import LayerKind, ModelSpec
 from dsv4_trt.parameters import count_parameters
 
 if TYPE_CHECKING:
-    from dsv4_trt.convert.safetensors_file import StoredTensor
+    from dsv4_trt.safetensors_file import StoredTensor
 
 Report = dict[str, Any]
 

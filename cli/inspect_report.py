@@ -21,7 +21,7 @@ OFFICIAL, RANK, BUNDLE = "official checkpoint", "rank checkpoint", "engine bundl
 
 def kind_of(path: Path) -> str:
     """Which product `path` is, told by its files; raises `ConfigError` if it is none."""
-    from dsv4_trt.convert.json_fields import read_object
+    from dsv4_trt.json_fields import read_object
 
     if (path / GRAPH_FILE).is_file() and (path / MANIFEST_FILE).is_file():
         return BUNDLE
@@ -84,7 +84,7 @@ def _drafter(source: Source, spec: ModelSpec) -> str:
 
 
 def _rank(path: Path) -> Report:
-    from dsv4_trt.convert.safetensors_file import read_header
+    from dsv4_trt.safetensors_file import read_header
 
     checkpoint = load_rank_checkpoint(path)
     return {

@@ -7,8 +7,8 @@ from pathlib import Path
 from dsv4_trt.convert.config_checks import check_fixed, check_spec
 from dsv4_trt.convert.config_rope import read_rope
 from dsv4_trt.convert.config_schedule import read_compress_ratios, read_num_hash_layers
-from dsv4_trt.convert.json_fields import Fields, read_object
 from dsv4_trt.errors import ConfigError
+from dsv4_trt.json_fields import Fields, read_object
 from dsv4_trt.model_spec import ModelSpec
 
 MODEL_TYPE = "deepseek_v4"

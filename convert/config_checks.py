@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dsv4_trt.convert.json_fields import Fields
 from dsv4_trt.errors import ConfigError
+from dsv4_trt.json_fields import Fields
 from dsv4_trt.model_spec import MX_BLOCK, QUANT_BLOCK, ModelSpec
 
 KV_QUANT_BLOCK = 64  # channels of one scale in the fp8 KV cache

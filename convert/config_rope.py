@@ -6,10 +6,10 @@ The hub spells them `rope_theta`, `compress_rope_theta` and `rope_scaling`; tran
 
 from __future__ import annotations
 
-from dsv4_trt.convert.json_fields import Fields
-from dsv4_trt.convert.shown import shown
 from dsv4_trt.errors import ConfigError
+from dsv4_trt.json_fields import Fields
 from dsv4_trt.model_spec import RopeSpec
+from dsv4_trt.shown import shown
 
 YARN_KEYS = {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow"}
 # what may stand beside them; each is checked to change nothing

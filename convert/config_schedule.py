@@ -6,8 +6,8 @@ The hub spells it `compress_ratios` and `num_hash_layers`; transformers 5 spells
 
 from __future__ import annotations
 
-from dsv4_trt.convert.json_fields import Fields
 from dsv4_trt.errors import ConfigError
+from dsv4_trt.json_fields import Fields
 from dsv4_trt.model_spec import LayerKind
 
 LAYER_TYPES = {

@@ -14,12 +14,12 @@ from dsv4_trt.convert.config import load_model_spec
 from dsv4_trt.convert.layout import detect_layout
 from dsv4_trt.convert.plan import Plan
 from dsv4_trt.convert.rank_file import RankLayout, rank_layout
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.convert.source import Source, open_source
 from dsv4_trt.convert.tensor_check import check_copies, check_tensors
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.mapping import Mapping
 from dsv4_trt.rank_tensors import LAYOUT_VERSION
+from dsv4_trt.safetensors_file import StoredTensor
 
 EXPERTS = ("keep", "fp8")
 MTP = ("keep", "skip")

@@ -16,12 +16,12 @@ from dsv4_trt.convert.codecs import Bytes
 from dsv4_trt.convert.layout import SourceLayout
 from dsv4_trt.convert.names import official_tensors
 from dsv4_trt.convert.plan import Piece, Plan, Transform, matrix_shape
-from dsv4_trt.convert.safetensors_file import StoredTensor, read_header
 from dsv4_trt.convert.shard_reader import ShardReader, open_shards
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import CheckpointError
 from dsv4_trt.rank_checkpoint import RankCheckpoint
 from dsv4_trt.rank_tensors import TensorSpec
+from dsv4_trt.safetensors_file import StoredTensor, read_header
 
 
 def invert(transform: Transform, data: Bytes) -> Bytes:

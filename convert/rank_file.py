@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4_trt.convert.safetensors_file import LENGTH_BYTES, METADATA
 from dsv4_trt.errors import CapacityError
 from dsv4_trt.rank_tensors import LAYOUT_VERSION, TensorSpec
+from dsv4_trt.safetensors_file import LENGTH_BYTES, METADATA
 
 HEADER_ALIGN = 64
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

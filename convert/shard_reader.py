@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.errors import CheckpointError
+from dsv4_trt.safetensors_file import StoredTensor
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsv4_trt.convert.json_fields import read_object
-from dsv4_trt.convert.safetensors_file import SafetensorsFile, StoredTensor, read_header
-from dsv4_trt.convert.shown import is_plain, shown
 from dsv4_trt.errors import CheckpointError
+from dsv4_trt.json_fields import read_object
+from dsv4_trt.safetensors_file import SafetensorsFile, StoredTensor, read_header
+from dsv4_trt.shown import is_plain, shown
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"

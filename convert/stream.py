@@ -9,10 +9,10 @@ import numpy as np
 from dsv4_trt.convert import codecs
 from dsv4_trt.convert.codecs import Bytes, InexactValue
 from dsv4_trt.convert.plan import Piece, Transform
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.convert.shard_reader import ShardReader, row_bytes
 from dsv4_trt.errors import CheckpointError
 from dsv4_trt.model_spec import ModelSpec
+from dsv4_trt.safetensors_file import StoredTensor
 
 CHUNK_BYTES = 4 << 20  # read at once; large enough for full disk speed, small enough for the caches
 FP4_CHUNK_BYTES = 256 << 10  # unpacking needs about 20 times this for its indices and results

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from dsv4_trt.convert.layout import SourceLayout, is_block_scale, scale_dtype_error
 from dsv4_trt.convert.names import MTP_COPIES, official_tensors
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.convert.source import SHOWN, Source
 from dsv4_trt.errors import CheckpointError
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.rank_tensors import TensorSpec
+from dsv4_trt.safetensors_file import StoredTensor
 
 MTP_PREFIX = "mtp."
 DSPARK_MARKS = ("main_proj", "markov", "confidence")

@@ -10,11 +10,11 @@ import numpy as np
 from dsv4_trt.convert.job_pool import JobPool
 from dsv4_trt.convert.plan import Plan
 from dsv4_trt.convert.rank_file import RankFile
-from dsv4_trt.convert.safetensors_file import StoredTensor
 from dsv4_trt.convert.shard_reader import ShardReader
 from dsv4_trt.convert.stream import CHUNK_BYTES, PieceStream
 from dsv4_trt.errors import CheckpointError
 from dsv4_trt.rank_tensors import TensorSpec
+from dsv4_trt.safetensors_file import StoredTensor
 
 Advance = Callable[[int], None]
 

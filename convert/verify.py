@@ -19,10 +19,10 @@ from dsv4_trt.convert.codecs import Bytes
 from dsv4_trt.convert.conversion import Conversion
 from dsv4_trt.convert.inverse import invert
 from dsv4_trt.convert.plan import Piece, Transform
-from dsv4_trt.convert.safetensors_file import StoredTensor, read_header
 from dsv4_trt.convert.shard_reader import ShardReader, open_shards
 from dsv4_trt.errors import CheckpointError
 from dsv4_trt.rank_tensors import TensorSpec
+from dsv4_trt.safetensors_file import StoredTensor, read_header
 
 WHOLE_BYTES = 64 << 10  # pieces up to this size are compared whole
 SAMPLED_PIECES = 16  # of a tensor of many pieces (expert banks)

@@ -8,38 +8,26 @@ checkpoint's manifest.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
-from dsv4_trt.errors import CheckpointError
+from dsv4_trt.safetensors_file import read_header
 
 SAMPLES = 16  # pieces per tensor
 SAMPLE_BYTES = 64
 
 
 def weights_identity(path: Path) -> str:
-    """Hex digest of the safetensors file `path`; raises `CheckpointError` if it is not one."""
+    """Hex digest of the safetensors file `path`; raises `CheckpointError` if it is not a whole one."""
     digest = hashlib.sha256()
+    tensors = read_header(path).tensors
     file = os.open(path, os.O_RDONLY)
     try:
-        length = int.from_bytes(os.pread(file, 8, 0), "little")
-        size = os.fstat(file).st_size
-        if 8 + length > size:
-            raise ValueError(f"the header needs {8 + length} bytes, the file has {size}")
-        header = json.loads(os.pread(file, length, 8))
-        for name in sorted(header.keys() - {"__metadata__"}):
-            entry = header[name]
-            start, end = entry["data_offsets"]
-            digest.update(f"{name}|{entry['dtype']}|{entry['shape']}|".encode())
-            for offset in _sample_offsets(end - start):
-                sample = min(SAMPLE_BYTES, end - start - offset)
-                digest.update(os.pread(file, sample, 8 + length + start + offset))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise CheckpointError(
-            f"{path} is no whole safetensors file ({type(error).__name__}: {error}); copy it again "
-            "from where it was converted, or convert again"
-        ) from error
+        for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+            digest.update(f"{tensor.name}|{tensor.dtype}|{list(tensor.shape)}|".encode())
+            for offset in _sample_offsets(tensor.nbytes):
+                sample = min(SAMPLE_BYTES, tensor.nbytes - offset)
+                digest.update(os.pread(file, sample, tensor.start + offset))
     finally:
         os.close(file)
     return digest.hexdigest()

@@ -9,10 +9,10 @@ import numpy as np
 from dsv4_trt.convert.conversion import ConvertOptions, prepare
 from dsv4_trt.convert.pipeline import convert
 from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
-from dsv4_trt.convert.safetensors_file import read_header
 from dsv4_trt.dtypes import DType
 from dsv4_trt.mapping import Mapping
 from dsv4_trt.presets import TINY
+from dsv4_trt.safetensors_file import read_header
 
 # every kind of layer, hash and score routing, MTP; legal for tp 1, 2 and any ep
 MICRO = replace(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4_trt.convert.config import load_model_spec, spec_from_config
-from dsv4_trt.convert.json_fields import Fields
 from dsv4_trt.errors import CheckpointError, ConfigError
+from dsv4_trt.json_fields import Fields
 from dsv4_trt.presets import FLASH, PRO
 
 CONFIGS = Path(__file__).parent / "hub_configs"

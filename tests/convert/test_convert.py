@@ -12,13 +12,13 @@ from dsv4_trt.convert import rank_config
 from dsv4_trt.convert.config import load_model_spec
 from dsv4_trt.convert.inverse import gather
 from dsv4_trt.convert.rank_file import HEADER_ALIGN
-from dsv4_trt.convert.safetensors_file import read_header
 from dsv4_trt.convert.source import open_source
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import CheckpointError, ConfigError
 from dsv4_trt.mapping import legal_mappings
 from dsv4_trt.rank_checkpoint import load_rank_checkpoint
 from dsv4_trt.rank_tensors import rank_tensors
+from dsv4_trt.safetensors_file import read_header
 from tests.convert.checkpoints import LAYOUTS, MICRO, left_behind, make, run
 from tests.golden_data import MODELS, golden_file
 

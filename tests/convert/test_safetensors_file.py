@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dsv4_trt.convert.safetensors_file import MAX_HEADER_BYTES, read_header
 from dsv4_trt.convert.shard_reader import open_shards
 from dsv4_trt.errors import CheckpointError
+from dsv4_trt.safetensors_file import MAX_HEADER_BYTES, read_header
 from tests.convert.checkpoints import header_bytes
 
 

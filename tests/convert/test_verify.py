@@ -5,8 +5,8 @@ from dsv4_trt.contract import rank_file
 from dsv4_trt.convert import codecs, pipeline, verify
 from dsv4_trt.convert.conversion import prepare
 from dsv4_trt.convert.pipeline import convert
-from dsv4_trt.convert.safetensors_file import read_header
 from dsv4_trt.errors import CheckpointError
+from dsv4_trt.safetensors_file import read_header
 from tests.convert.checkpoints import left_behind, make, options, run
 
 

@@ -45,7 +45,7 @@ def with_header(header):
 )
 def test_what_is_no_safetensors_file_has_no_identity(tmp_path, content):
     (tmp_path / "rank0.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"rank0\.safetensors is no whole .* convert again"):
+    with pytest.raises(CheckpointError, match=r"rank0\.safetensors.*again"):
         weights_identity(tmp_path / "rank0.safetensors")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsv4_trt.convert.shown import shown
 from dsv4_trt.errors import CheckpointError, ConfigError
+from dsv4_trt.shown import shown
 
 LARGEST_INTEGER = 2**31 - 1  # ops and kernels take sizes and ids as int32
 FLOAT32 = (2.0**-126, 2.0**128)  # what float32 holds in full precision: at least, below

@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from dsv4_trt.convert.json_fields import parse_json
-from dsv4_trt.convert.shown import is_plain, shown
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import CheckpointError
+from dsv4_trt.json_fields import parse_json
+from dsv4_trt.shown import is_plain, shown
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format
 MAX_OFFSET = 2**63 - 1  # of a file
