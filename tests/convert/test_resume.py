@@ -275,7 +275,8 @@ def test_bad_input_found_late_leaves_nothing(official, tmp_path):
 def start(official, output, *more):
     """The command in a process of its own, slowed down so that it can be caught at work."""
     code = (
-        "import sys, time\n"
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a parent may ignore it
         "from dsv4_trt.convert import tensor_jobs\n"
         "plain = tensor_jobs.Worker.convert\n"
         "def slow(*a):\n    time.sleep(0.05)\n    return plain(*a)\n"
