@@ -55,6 +55,18 @@ OPTIONAL = (
         "TensorRT plans; not built by this version",
     ),
     Optional(
+        "tensorrt_llm",
+        ("tensorrt-llm",),
+        "tensorrt-llm",
+        "a peer to compare with; not imported by this version",
+    ),
+    Optional(
+        "modelopt",
+        ("nvidia-modelopt",),
+        "modelopt",
+        "requantization of weights; not used by this version",
+    ),
+    Optional(
         "tensorrt_rtx",
         ("tensorrt-rtx", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu12-bindings"),
         None,
