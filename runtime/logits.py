@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.logits_prompt import LogitsOptions, LogitsPrompt, check_prompt
 from dsv4_trt.runtime.stepper import Chunk, Stepper
-
-if TYPE_CHECKING:
-    pass
 
 
 def prompt_logits(

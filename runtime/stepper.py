@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsv4_trt.errors import CapacityError
-from dsv4_trt.runtime.batch import StepBatch, StepOutput
+from dsv4_trt.errors import CapacityError, RequestError
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.kv.cache import Advance, KvCache, PreparedStep, SequencePages
 
@@ -39,7 +39,11 @@ class Stepper:
         self.kv = KvCache(engine.plan)
 
     def step(self, chunks: SequenceABC[Chunk], *, want_streams: bool = False) -> StepOutput:
-        """Run one step; logits rows follow the order of `chunks`, decodes must come first."""
+        """Run one step; logits rows follow the order of `chunks`, decodes must come first.
+
+        Raises `CapacityError` where a limit would be passed and `RequestError` for a chunk without
+        tokens or with one that is not in the vocabulary. Whatever is raised, nothing has changed.
+        """
         with self._running(chunks) as batch:
             return self.engine.step(batch, want_streams=want_streams)
 
@@ -64,6 +68,7 @@ class Stepper:
 
     def _prepare(self, chunks: SequenceABC[Chunk]) -> tuple[StepBatch, PreparedStep]:
         self._check(chunks)
+        token_ids = _token_ids(chunks, self.engine.spec.vocab_size)
         advances = [Advance(c.pages, c.pages.num_tokens + len(c.token_ids)) for c in chunks]
         prepared = self.kv.prepare(advances)
         lengths = np.array([len(c.token_ids) for c in chunks], np.int32)
@@ -76,7 +81,7 @@ class Stepper:
         ]
         offsets = np.repeat(ends - query_start[1:], lengths)
         batch = StepBatch(
-            token_ids=np.concatenate([np.asarray(c.token_ids, np.int32) for c in chunks]),
+            token_ids=token_ids,
             positions=(np.arange(query_start[-1]) + offsets).astype(np.int32),
             seq_ids=np.repeat(np.arange(len(chunks), dtype=np.int32), lengths),
             query_start=query_start,
@@ -90,6 +95,11 @@ class Stepper:
         return batch, prepared
 
     def _check(self, chunks: SequenceABC[Chunk]) -> None:
+        if not chunks or not all(len(chunk.token_ids) for chunk in chunks):
+            raise RequestError(
+                f"a step feeds {[len(c.token_ids) for c in chunks]} tokens to its sequences; expected "
+                "at least one sequence and one token for each"
+            )
         build = self.engine.build
         limits = {
             "max_batch_size": (len(chunks), build.max_batch_size, "sequences"),
@@ -110,6 +120,17 @@ class Stepper:
                     f"a step with {found} {what} is above the engine's {name} {limit}; build with "
                     f"a larger --{name}"
                 )
+
+
+def _token_ids(chunks: SequenceABC[Chunk], vocab_size: int) -> IntArray:
+    """All chunks' tokens, checked before anything is allocated."""
+    token_ids = np.concatenate([np.asarray(chunk.token_ids) for chunk in chunks])
+    if token_ids.dtype.kind not in "iu" or token_ids.min() < 0 or token_ids.max() >= vocab_size:
+        wrong = [t for t in token_ids.tolist() if type(t) is not int or not 0 <= t < vocab_size]
+        raise RequestError(
+            f"a step feeds the token id {wrong[0]!r}; the vocabulary is 0 to {vocab_size - 1}"
+        )
+    return token_ids.astype(np.int32)
 
 
 def _leading_decodes(chunks: SequenceABC[Chunk]) -> int:

@@ -89,8 +89,13 @@ class KvCache:
     def prepare(self, advances: SequenceABC[Advance]) -> PreparedStep:
         """Allocate for a step, all or nothing; raises `CapacityError` before taking any page.
 
-        All sequences of a step have pages of the same network.
+        All sequences of a step have pages of the same network, are open and come once.
         """
+        networks = {tuple(advance.pages.held) for advance in advances}
+        assert len(networks) == 1, f"one step of sequences that hold {networks}"
+        assert networks != {()}, "a step of a closed sequence"
+        once = {id(advance.pages) for advance in advances}
+        assert len(once) == len(advances), f"{len(advances)} advances of {len(once)} sequences"
         self._check_room(advances)
         step = PreparedStep(advances=advances, after=[{} for _ in advances])
         for kv in self._classes(advances):
