@@ -31,7 +31,7 @@ from dsv4_trt.contract import (
     BuildSpec,
 )
 from dsv4_trt.convert.staging import check_output
-from dsv4_trt.errors import BuildError, ConfigError
+from dsv4_trt.errors import BuildError, CapacityError, ConfigError
 from dsv4_trt.graph import Graph
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.kv_layout import solve
@@ -63,12 +63,22 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
         partial.rename(place)  # replaces an empty folder
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise ConfigError(
-                f"output_dir {output_dir} was filled by another program while this build ran; name "
-                "another"
-            ) from error
+        if isinstance(error, OSError):
+            _explain(error, place)
         raise
+
+
+def _explain(error: OSError, place: Path) -> None:
+    """Raise what `error` means for a bundle that was to appear at `place`, where that is known."""
+    if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        raise ConfigError(
+            f"output_dir {place} was filled by another program while this build ran; name another"
+        ) from error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        raise CapacityError(
+            f"the disk of {place.parent} is full, {place.name} was not built; free some space or "
+            "choose another disk"
+        ) from error
 
 
 def _check(checkpoint: RankCheckpoint, build: BuildSpec) -> None:

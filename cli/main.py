@@ -64,5 +64,6 @@ def main() -> None:
     except OSError as error:
         if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        click.echo(f"error: {error.filename or 'stdout'}: {error.strerror}", err=True)
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {place}{error.strerror}", err=True)
         sys.exit(1)

@@ -26,7 +26,7 @@ def test_a_full_disk_under_the_output_is_one_line(tiny_a, args):
     with open("/dev/full", "wb") as full:
         run = run_program("inspect", tiny_a, *args, stdout=full)
     assert run.returncode == 1
-    assert run.stderr == b"error: stdout: No space left on device\n"
+    assert run.stderr == b"error: No space left on device\n"
 
 
 def test_a_reader_that_leaves_ends_the_program_without_a_word(tiny_a):

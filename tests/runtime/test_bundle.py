@@ -1,5 +1,6 @@
 """Bundles open only whole, at a known version, and with the weights they were built from."""
 
+import errno
 import hashlib
 import json
 import os
@@ -8,7 +9,7 @@ import shutil
 import pytest
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.errors import BuildError, BundleMismatch, ConfigError
+from dsv4_trt.errors import BuildError, BundleMismatch, CapacityError, ConfigError
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
@@ -198,6 +199,19 @@ def test_builds_of_one_bundle_at_once_do_not_mix(workshop, tiny_a, tmp_path, mon
         run_cli(*build, "--max_seq_len", 1000)
     assert [path.name for path in tmp_path.iterdir()] == ["engine"]
     assert open_bundle(tmp_path / "engine").build.max_seq_len == 2000
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(workshop, tiny_a, tmp_path, monkeypatch):
+    workshop.bundle_dir(tiny_a)
+    checkpoint = next(workshop.root.glob("*-1-1.ckpt"))
+
+    def fill(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dsv4_trt.builder.bundle.weights_identity", fill)
+    with pytest.raises(CapacityError, match=rf"disk of {tmp_path} is full, engine was not built"):
+        run_cli("build", "--checkpoint_dir", checkpoint, "--output_dir", tmp_path / "engine")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bundle_can_take_the_place_of_an_empty_folder(workshop, tiny_a, tmp_path, monkeypatch):
