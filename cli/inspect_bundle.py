@@ -40,14 +40,17 @@ def bundle_report(path: Path) -> Report:
 
     Raises `BundleMismatch` for another format version or a damaged file.
     """
-    from dsv4_trt.safetensors_file import read_header
-
     try:
-        files = _read(path)
+        return _report(_read(path))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BundleMismatch(
             f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
         ) from error
+
+
+def _report(files: _Files) -> Report:
+    from dsv4_trt.safetensors_file import read_header
+
     for parts in files.graphs.values():
         for graph in parts.values():
             graph.check()

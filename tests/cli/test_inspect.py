@@ -213,7 +213,9 @@ def test_damaged_products(home, tmp_path):
         ("manifest.json", '"format_version": 1', '"format_version": 99'),
         ("graph.json", '"format_version": 1', '"format_version": 99'),
         ("graph.json", '"op":', '"oops":'),
+        ("graph.json", '"aliases": {}', '"aliases": 7'),
         ("config.json", '"build_config"', '"oops"'),
+        ("config.json", '"moe_intermediate_size": 128', '"moe_intermediate_size": []'),
     ):
         path = tmp_path / "engine" / name
         whole = path.read_text()
