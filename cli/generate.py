@@ -102,7 +102,7 @@ def command(
         if not as_json:
             show(token, as_text=text is not None, with_logprobs=params.logprobs is not None)
     if as_json:
-        click.echo(json.dumps(summary(token_ids, tokens), ensure_ascii=False))
+        click.echo(json.dumps(summary(token_ids, tokens)))
     elif params.logprobs is None:
         click.echo()
 
