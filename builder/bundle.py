@@ -18,6 +18,7 @@ from typing import Any
 from dsv4_trt import __version__
 from dsv4_trt.builder.model.networks import mtp, trunk
 from dsv4_trt.builder.network import Network
+from dsv4_trt.builder.rank_files import check_rank_files
 from dsv4_trt.contract import (
     BUNDLE_FORMAT,
     CONFIG_FILE,
@@ -43,10 +44,11 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
     """Build the engine bundle `output_dir` for a rank checkpoint.
 
     Raises `ConfigError` for illegal build options or an output that exists and `BuildError` if they do
-    not suit the checkpoint.
+    not suit the checkpoint, `CheckpointError` for rank files that are not its own.
     """
     check_output(output_dir)
     _check(checkpoint, build)
+    check_rank_files(checkpoint)
     place = output_dir.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")

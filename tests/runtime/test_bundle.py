@@ -9,11 +9,18 @@ import shutil
 import pytest
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.errors import BuildError, BundleMismatch, CapacityError, ConfigError
+from dsv4_trt.errors import (
+    BuildError,
+    BundleMismatch,
+    CapacityError,
+    CheckpointError,
+    ConfigError,
+)
 from dsv4_trt.identity import weights_identity
 from dsv4_trt.kv_layout import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.open import open_engine
+from dsv4_trt.safetensors_file import read_header
 from tests.workshop import run_cli
 
 
@@ -167,6 +174,40 @@ def test_build_refuses_what_it_can_not_build(workshop, tiny_a, tmp_path):
     assert list(tmp_path.iterdir()) == []
     run_cli(*build)
     with pytest.raises(ConfigError, match="already exists"):
+        run_cli(*build)
+
+
+def copied_checkpoint(workshop, tiny_a, folder):
+    workshop.bundle_dir(tiny_a)
+    shutil.copytree(next(workshop.root.glob("*-1-1.ckpt")), folder, copy_function=os.link)
+    return ("build", "--checkpoint_dir", folder, "--output_dir", folder.with_name("engine"))
+
+
+def test_rank_files_of_another_conversion_are_not_built(workshop, tiny_a, tmp_path):
+    """Names, shapes and sizes are the same; the norms are not."""
+    build = copied_checkpoint(workshop, tiny_a, tmp_path / "ckpt")
+    rank = tmp_path / "ckpt" / "rank0.safetensors"
+    norm = next(t for t in read_header(rank).tensors if t.name == "norm.weight")
+    flip_byte(rank, norm.start)
+    with pytest.raises(CheckpointError, match=r"'norm.weight' of .*rank0.safetensors has other"):
+        run_cli(*build)
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hash_layers": 1}, r"'layers.1.ffn.gate.bias' is missing in .* and F32 \[8\] by"),
+        ({"q_lora_rank": 256}, r"is BF16 \[128\] in .* and BF16 \[256\] by config.json"),
+    ],
+)
+def test_a_config_that_the_rank_files_do_not_fit_is_not_built(
+    workshop, tiny_a, tmp_path, change, message
+):
+    build = copied_checkpoint(workshop, tiny_a, tmp_path / "ckpt")
+    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())
+    rewrite(tmp_path / "ckpt" / "config.json", model=config["model"] | change)
+    with pytest.raises(CheckpointError, match=message):
         run_cli(*build)
 
 
