@@ -20,6 +20,7 @@ class Engine(Protocol):
     build: BuildSpec
     layout: KvLayout
     plan: KvPlan
+    owner: object  # who hands out the pages of the plan: the stepper made last
 
     def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
         """Run the trunk; KV pages named by the batch are updated in place."""

@@ -37,10 +37,16 @@ class NativeEngine:
                 f"the bundle {bundle.path} has {world_size} ranks; this version simulates them on the "
                 "CPU only: use --device cpu, or convert with --tp_size 1"
             )
+        if plan.layout != bundle.layout:
+            raise BundleMismatch(
+                f"the pools are planned for pages of another layout than those of {bundle.path} at "
+                f"precision '{bundle.precision.name}'; plan with the layout of the opened bundle"
+            )
         self.spec = bundle.spec
         self.build = bundle.build
         self.layout = plan.layout
         self.plan = plan
+        self.owner: object = None
         self._trunk = Walk(bundle.trunk, REFERENCES)
         self._mtp = Walk(bundle.mtp, REFERENCES) if bundle.mtp is not None else None
         graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]

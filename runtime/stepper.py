@@ -31,12 +31,14 @@ class Chunk:
 class Stepper:
     """An engine and the pages of the sequences it runs.
 
-    Sequences that live at the same time share one stepper: two would hand out the same pages.
+    Sequences that live at the same time share one stepper: two would hand out the same pages, so a
+    new one takes the engine from the one before it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.kv = KvCache(engine.plan)
+        engine.owner = self
 
     def step(self, chunks: SequenceABC[Chunk], *, want_streams: bool = False) -> StepOutput:
         """Run one step; logits rows follow the order of `chunks`, decodes must come first.
@@ -67,6 +69,7 @@ class Stepper:
         self.kv.commit(prepared)
 
     def _prepare(self, chunks: SequenceABC[Chunk]) -> tuple[StepBatch, PreparedStep]:
+        assert self.engine.owner is self, "this engine's pages belong to a stepper made later"
         self._check(chunks)
         token_ids = _token_ids(chunks, self.engine.spec.vocab_size)
         advances = [Advance(c.pages, c.pages.num_tokens + len(c.token_ids)) for c in chunks]

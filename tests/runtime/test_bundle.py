@@ -111,6 +111,12 @@ def test_a_graph_for_another_op_table_is_refused(bundle, node, message):
         open_engine(opened, plan_for_sequences(opened.layout, [100]), device="cpu")
 
 
+def test_pools_of_another_layout_are_refused(bundle):
+    plan = plan_for_sequences(open_bundle(bundle).layout, [100])
+    with pytest.raises(BundleMismatch, match=r"another layout .* at precision 'exact'"):
+        open_engine(open_bundle(bundle, precision="exact"), plan, device="cpu")
+
+
 def flip_byte(path, offset):
     data = bytearray(path.read_bytes())
     data[offset] ^= 1

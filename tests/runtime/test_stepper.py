@@ -104,3 +104,13 @@ def test_a_failing_engine_leaves_the_pages_as_they_were(stepper):
         stepper.step_mtp([Chunk(pages=pages, token_ids=[7] * 300)], streams=np.zeros(0))
     assert free(stepper) == before
     assert pages.num_tokens == 0
+
+
+def test_a_new_stepper_takes_the_engine(stepper):
+    """Two would hand out the same pages, and each would overwrite what the other keeps there."""
+    pages = stepper.kv.open()
+    stepper.step([Chunk(pages=pages, token_ids=[7])])
+    later = Stepper(stepper.engine)
+    later.step([Chunk(pages=later.kv.open(), token_ids=[7])])
+    with pytest.raises(AssertionError, match="belong to a stepper made later"):
+        stepper.step([Chunk(pages=pages, token_ids=[7])])
