@@ -21,7 +21,21 @@ def engine(workshop, tiny_a):
 
 @pytest.mark.parametrize(
     ("length", "steps"),
-    [(1, 9), (2, 9), (3, 9), (4, 9), (5, 4), (126, 6), (127, 5), (128, 4), (129, 4), (254, 8)],
+    [
+        (1, 9),
+        (2, 9),
+        (3, 9),
+        (4, 9),
+        (5, 4),
+        (126, 6),
+        (127, 5),
+        (128, 4),
+        (129, 4),
+        (254, 8),
+        (255, 3),
+        (256, 3),
+        (257, 4),
+    ],
 )
 def test_prefill_then_decode_equals_prefill(engine, length, steps):
     ids = random_ids(length + steps, seed=length)

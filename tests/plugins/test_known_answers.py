@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dsv4_trt.plugins.reference.attention_inputs import head_norm
+from dsv4_trt.plugins.reference.attention_keys import shared_part, window_part
 from dsv4_trt.plugins.reference.hadamard import hadamard
 from dsv4_trt.plugins.reference.mhc import sinkhorn
 from dsv4_trt.plugins.reference.rope import rotate_tail
@@ -145,3 +146,30 @@ def test_bf16_head_norm_rounds_every_step():
     factor = (mean.float() + 1e-6).bfloat16().float().rsqrt().bfloat16()
     expected = (q.float() * factor.float()).bfloat16()
     assert torch.equal(head_norm(q, 1e-6), expected)
+
+
+def attended(part):
+    """What each query of a key part sees, by the number its key holds."""
+    keys = part.keys[:, 0].int()
+    return [keys[row].tolist() for row in part.seen]
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected"),
+    [
+        (range(6), [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]),
+        ([2], [[0, 1, 2]]),
+        ([3], [[0, 1, 2, 3]]),
+        ([5], [[2, 3, 4, 5]]),
+    ],
+)
+def test_window_of_four(positions, expected):
+    at = torch.tensor(list(positions))
+    keys = torch.arange(6.0).unsqueeze(1)
+    assert attended(window_part(keys, 0, at, 4)) == expected
+
+
+def test_entries_of_ratio_two_that_five_tokens_see():
+    entries = torch.tensor([[5.0], [6.0]])
+    visible = (torch.arange(5) + 1) // 2
+    assert attended(shared_part(entries, visible)) == [[], [5], [5], [5, 6], [5, 6]]
