@@ -68,7 +68,7 @@ def command(
     Example:
       dsv4-trt generate --engine_dir ENGINE --prompt "The sky is" --max_tokens 16 --temperature 0
     """
-    from dsv4_trt.kv_layout import plan_for_sequences
+    from dsv4_trt.kv_plan import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
     from dsv4_trt.runtime.request import check_request
     from dsv4_trt.runtime.sampling_params import SamplingParams

@@ -64,7 +64,7 @@ def command(
     Example:
       dsv4-trt logits --engine_dir ENGINE --prompts P.json --output OUT.safetensors --decode 4
     """
-    from dsv4_trt.kv_layout import plan_for_sequences
+    from dsv4_trt.kv_plan import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
     from dsv4_trt.runtime.logits_prompt import LogitsOptions, check_prompt
 

@@ -156,28 +156,6 @@ class KvLayout:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvPlan:
-    """Pool sizes: what an engine allocates its slabs from."""
-
-    layout: KvLayout
-    num_pages: MappingABC[Bucket, int]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the three slabs."""
-        return sum(n * self.layout.page_bytes[b] for b, n in self.num_pages.items())
-
-
-def plan_for_sequences(layout: KvLayout, max_seq_lens: list[int]) -> KvPlan:
-    """Pools that hold sequences of these lengths at once, whatever the steps look like."""
-    total = dict.fromkeys(Bucket, 0)
-    for length in max_seq_lens:
-        for bucket, pages in layout.peak_pages_per_sequence(length).items():
-            total[bucket] += pages
-    return KvPlan(layout=layout, num_pages=total)
-
-
 def kv_entry_bytes(format: str, head_dim: int, rope_dim: int) -> int:
     """Bytes of one KV entry of `head_dim` channels, the last `rope_dim` of them rotated."""
     if format == "fp8":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.kv_layout import KvLayout, KvPlan
+from dsv4_trt.kv_layout import KvLayout
+from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.batch import StepBatch, StepOutput
 

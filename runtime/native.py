@@ -14,7 +14,8 @@ import torch
 from dsv4_trt.contract import pool_bucket
 from dsv4_trt.errors import BundleMismatch, ConfigError, PluginError
 from dsv4_trt.graph import Graph, Node, ValueKind
-from dsv4_trt.kv_layout import Bucket, KvPlan
+from dsv4_trt.kv_layout import Bucket
+from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
 from dsv4_trt.runtime.batch import StepBatch, StepOutput

@@ -8,7 +8,7 @@ from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.engine import Engine
 
 if TYPE_CHECKING:
-    from dsv4_trt.kv_layout import KvPlan
+    from dsv4_trt.kv_plan import KvPlan
     from dsv4_trt.runtime.bundle import Bundle
 
 DEVICES = ("cpu", "cuda", "auto")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dsv4_trt.kv_layout import Bucket, KvPlan
+from dsv4_trt.kv_layout import Bucket
+from dsv4_trt.kv_plan import KvPlan
 
 
 def allocate_slabs(plan: KvPlan, device: torch.device) -> dict[Bucket, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from dsv4_trt.cli.main import cli
-from dsv4_trt.kv_layout import plan_for_sequences
+from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.logits import prompt_logits
 from dsv4_trt.runtime.logits_prompt import LogitsOptions, LogitsPrompt

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dsv4_trt.errors import CapacityError
-from dsv4_trt.kv_layout import Bucket, CacheClass, ClassLayout, KvPlan
+from dsv4_trt.kv_layout import Bucket, CacheClass, ClassLayout
+from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.pool import PagePool
 

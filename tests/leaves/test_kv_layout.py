@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsv4_trt.errors import ConfigError
-from dsv4_trt.kv_layout import Bucket, CacheClass, plan_for_sequences, solve
+from dsv4_trt.kv_layout import Bucket, CacheClass, solve
+from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
 from dsv4_trt.presets import FLASH, PRO, TINY
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dsv4_trt.kv_layout import plan_for_sequences
+from dsv4_trt.kv_plan import plan_for_sequences
 
 POISON = -1  # the byte 0xFF: NaN in e4m3, e8m0, bf16 and fp32
 

@@ -17,7 +17,7 @@ from dsv4_trt.errors import (
     ConfigError,
 )
 from dsv4_trt.identity import weights_identity
-from dsv4_trt.kv_layout import plan_for_sequences
+from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.open import open_engine
 from dsv4_trt.safetensors_file import read_header

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsv4_trt.errors import CapacityError
-from dsv4_trt.kv_layout import Bucket, KvPlan, plan_for_sequences, solve
+from dsv4_trt.kv_layout import Bucket, solve
+from dsv4_trt.kv_plan import KvPlan, plan_for_sequences
 from dsv4_trt.presets import FLASH, cut_layers
 from dsv4_trt.runtime.kv.cache import Advance, KvCache
 

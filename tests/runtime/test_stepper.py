@@ -7,7 +7,8 @@ import pytest
 
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import CapacityError, RequestError
-from dsv4_trt.kv_layout import plan_for_sequences, solve
+from dsv4_trt.kv_layout import solve
+from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.presets import TINY
 from dsv4_trt.runtime.stepper import Chunk, Stepper
 
