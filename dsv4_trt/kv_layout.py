@@ -26,7 +26,7 @@ was before the step, then as it is after it. The first column of a half that end
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingABC
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -89,6 +89,11 @@ class ClassLayout:
         misaligned = max(self.tokens_per_page - (self.group or 1), 0)
         return (misaligned + kept - 1) // self.tokens_per_page + 1
 
+    @property
+    def tail_pages(self) -> int:
+        """Pages of a window that ends with a logical block: what a prefix hit there needs."""
+        return 0 if self.window is None else self.pages_for(8 * LOGICAL_BLOCK)
+
     def first_token(self, end: int) -> int:
         """Oldest token kept when the sequence holds `end` tokens.
 
@@ -137,15 +142,26 @@ class KvLayout:
             need[layout.bucket] += layout.pages_for(num_tokens) * len(layout.layers)
         return need
 
-    def peak_pages_per_sequence(self, num_tokens: int) -> dict[Bucket, int]:
-        """Upper bound while a step is under way, when a window is held before and after it."""
+    def peak_pages_per_sequence(self, num_tokens: int, tails: int = 1) -> dict[Bucket, int]:
+        """Upper bound while a step is under way, over all layers.
+
+        A window is held as it was before the step, as it will be after it, and at `tails` hit points
+        that the step passes.
+        """
         need = dict.fromkeys(Bucket, 0)
         for layout in self.classes.values():
-            pages = (
-                layout.pages_for(num_tokens) if layout.window is None else 2 * layout.window_pages
-            )
+            if layout.window is None:
+                pages = layout.pages_for(num_tokens)
+            else:
+                pages = 2 * layout.window_pages + tails * layout.tail_pages
             need[layout.bucket] += pages * len(layout.layers)
         return need
+
+    @property
+    def trunk(self) -> KvLayout:
+        """The same pages without the MTP block's class."""
+        classes = {c: kv for c, kv in self.classes.items() if c is not CacheClass.MTP_SWA}
+        return replace(self, classes=classes)
 
     def bytes_per_token(self) -> float:
         """Page bytes that each further token of a long sequence costs."""
