@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dsv4_trt.errors import RequestError
 
+MAX_N = 128
 MAX_SEED = 2**64  # exclusive
 MAX_LOGIT_BIAS = 100.0
 MAX_PENALTY = 2.0
@@ -18,9 +19,11 @@ MIN_REPETITION, MAX_REPETITION = 0.01, 100.0
 class SamplingParams:
     """How one request's tokens are chosen and when it ends.
 
-    The defaults are those of DeepSeek-V4's generation config: temperature 1, top_p 1.
+    The defaults are those of DeepSeek-V4's generation config: temperature 1, top_p 1. `stop` also
+    takes one string or a list, `stop_token_ids` a list; both are kept as tuples.
     """
 
+    n: int = 1  # sequences generated from the one prompt, each with draws of its own
     max_tokens: int = 32
     temperature: float = 1.0  # 0 = greedy
     top_p: float = 1.0  # (0, 1]; 1 = off
@@ -31,11 +34,18 @@ class SamplingParams:
     frequency_penalty: float = 0.0  # over output, per occurrence
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None  # None = a fresh one for every request
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop: str | Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
     min_tokens: int = 0  # before that many output tokens nothing but max_tokens ends the request
     ignore_eos: bool = False
     logprobs: int | None = None  # how many of the best tokens to report; 0 = only the chosen one
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        for name in ("stop", "stop_token_ids"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def end_token_ids(self, eos_token_id: int) -> tuple[int, ...]:
         """Token ids that end this request."""
@@ -44,6 +54,7 @@ class SamplingParams:
 
     def check(self, vocab_size: int) -> None:
         """Raise `RequestError` naming the first field with an illegal value."""
+        _whole("n", self.n, 1, MAX_N)
         _whole("max_tokens", self.max_tokens, 1)
         _number("temperature", self.temperature, 0.0, MAX_TEMPERATURE)
         _number("top_p", self.top_p, 0.0, 1.0, above=True)
@@ -64,9 +75,11 @@ class SamplingParams:
             _whole("logprobs", self.logprobs, 0, vocab_size)
 
     def _check_stops(self, vocab_size: int) -> None:
-        for name in ("stop", "stop_token_ids"):
+        lists = "a list or tuple of"
+        expected = {"stop": f"a string or {lists} strings", "stop_token_ids": f"{lists} token ids"}
+        for name, kinds in expected.items():
             if not isinstance(getattr(self, name), tuple):
-                raise RequestError(f"{name} is {getattr(self, name)!r}; expected a tuple")
+                raise RequestError(f"{name} is {getattr(self, name)!r}; expected {kinds}")
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise RequestError(f"stop holds {text!r}; expected non-empty strings")

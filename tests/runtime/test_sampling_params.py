@@ -30,6 +30,10 @@ def test_defaults_are_legal_and_neutral():
         {"seed": 2**64 - 1},
         {"stop": ("\n",), "stop_token_ids": (0, 99), "min_tokens": 32, "logprobs": 0},
         {"logprobs": VOCAB},
+        {"n": 1},
+        {"n": 128},
+        {"stop": "x", "stop_token_ids": [5]},
+        {"stop": ["x", "yy"]},
     ],
 )
 def test_legal_values_pass(fields):
@@ -39,6 +43,10 @@ def test_legal_values_pass(fields):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("n", 0),
+        ("n", 129),
+        ("n", 2.0),
+        ("n", True),
         ("max_tokens", 0),
         ("max_tokens", 1.0),
         ("max_tokens", True),
@@ -67,9 +75,17 @@ def test_legal_values_pass(fields):
         ("seed", 1.5),
         ("stop", ("",)),
         ("stop", (b"x",)),
-        ("stop", "x"),
+        ("stop", ""),
+        ("stop", ["x", ""]),
+        ("stop", b"x"),
+        ("stop", None),
+        ("stop", {"x"}),
         ("stop_token_ids", (VOCAB,)),
-        ("stop_token_ids", [1]),
+        ("stop_token_ids", [VOCAB]),
+        ("stop_token_ids", [1.0]),
+        ("stop_token_ids", {1}),
+        ("stop_token_ids", "1"),
+        ("stop_token_ids", 1),
         ("min_tokens", -1),
         ("min_tokens", 33),
         ("ignore_eos", 1),
@@ -87,3 +103,21 @@ def test_an_illegal_value_is_named(name, value):
 def test_end_token_ids():
     assert SamplingParams(stop_token_ids=(7, 1, 7)).end_token_ids(1) == (1, 7)
     assert SamplingParams(stop_token_ids=(7,), ignore_eos=True).end_token_ids(1) == (7,)
+
+
+def test_stops_are_kept_as_tuples_that_nobody_else_holds():
+    given = [7, 8]
+    params = SamplingParams(stop="END", stop_token_ids=given)
+    given.append(9)
+    assert (params.stop, params.stop_token_ids) == (("END",), (7, 8))
+    assert SamplingParams(stop=["a", "b"]) == SamplingParams(stop=("a", "b"))
+
+
+def test_one_stop_string_is_not_taken_for_its_letters():
+    with pytest.raises(RequestError, match="a string or a list or tuple of strings"):
+        SamplingParams(stop=5).check(VOCAB)
+
+
+def test_best_of_is_no_field():
+    with pytest.raises(TypeError, match="best_of"):
+        SamplingParams(best_of=2)
