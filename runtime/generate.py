@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsv4_trt.errors import Dsv4Error, RequestError
 from dsv4_trt.runtime.kv.cache import SequencePages
 from dsv4_trt.runtime.request import check_request
 from dsv4_trt.runtime.row_state import RowState, SampledToken
@@ -39,6 +40,8 @@ def generate(
     """
     engine = stepper.engine
     check_request(engine, prompt_ids, params)
+    if params.n != 1:
+        raise RequestError(f"n is {params.n}; one sequence is generated here, expected n 1")
     sampler, eos = Sampler(engine.spec.vocab_size), engine.spec.eos_token_id
     row = RowState(name="request", params=params, eos_token_id=eos, prompt_ids=prompt_ids)
     pages = stepper.kv.open()
@@ -46,6 +49,8 @@ def generate(
         todo, reason = prompt_ids, None
         while reason is None:
             token = sampler.sample(_feed(stepper, pages, todo), [row])[0]
+            if isinstance(token, Dsv4Error):
+                raise token
             row.output_ids.append(token.token_id)
             shown, reason = _advance(row, text)
             yield GeneratedToken(token=token, text=shown, finish_reason=reason)

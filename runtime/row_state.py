@@ -7,7 +7,6 @@ sequence draws the same tokens whatever shares its batch, wherever it runs, and 
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.sampling_params import MAX_SEED, SamplingParams
+from dsv4_trt.runtime.token_counts import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class SampledToken:
 class RowState:
     """One sequence as the sampler sees it; lives as long as the sequence.
 
-    `output_ids` may be the sequence's own growing list. `bitmask` is set anew before each step by
-    whoever follows a grammar: int32 `[ceil(vocab / 32)]`, bit i % 32 of word i // 32 set = token i is
-    allowed; None = all are.
+    `output_ids` may be the sequence's own growing list; it is only ever appended to. `bitmask` is set
+    anew before each step by whoever follows a grammar: int32 `[ceil(vocab / 32)]`, bit i % 32 of word
+    i // 32 set = token i is allowed; None = all are.
     """
 
     name: str  # how errors call this row: the request's id
@@ -49,7 +49,10 @@ class RowState:
     index: int = 0  # which of the request's n sequences; each draws its own numbers
     bitmask: npt.NDArray[np.int32] | None = None
     seed: int = field(init=False)
-    _prompt_set: frozenset[int] | None = field(init=False, default=None)
+    _random: np.random.Philox | None = field(init=False, default=None, repr=False, compare=False)
+    _random_at: int = field(init=False, default=-1, repr=False, compare=False)
+    _seen: TokenCounts | None = field(init=False, default=None, repr=False, compare=False)
+    _output: TokenCounts | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         given = self.params.seed
@@ -61,21 +64,30 @@ class RowState:
         return len(self.output_ids) < self.params.min_tokens
 
     def uniform(self) -> float:
-        """The draw in [0, 1) that belongs to the next output token: 53 bits of Philox."""
-        bits = np.random.Philox(
-            key=self.seed + (self.index << 64), counter=len(self.output_ids)
-        ).random_raw()
-        return float(int(bits) >> 11) * 2.0**-53
+        """The draw in [0, 1) that belongs to the next output token: 53 bits of Philox.
 
-    def output_counts(self) -> Counter[int]:
-        """How often each token id stands in the output."""
-        return Counter(self.output_ids)
+        Each token has a block of four words to itself and uses the first, so that a generator kept
+        from token to token gives what one started at the token gives, for a small part of its price.
+        """
+        at = len(self.output_ids)
+        if self._random is None or self._random_at != at:
+            self._random = np.random.Philox(key=self.seed + (self.index << 64), counter=at)
+        self._random_at = at + 1
+        return float(int(self._random.random_raw(4)[0]) >> 11) * 2.0**-53
 
-    def seen_ids(self) -> list[int]:
-        """Every token id of prompt and output, once, sorted."""
-        if self._prompt_set is None:
-            self._prompt_set = frozenset(self.prompt_ids)
-        return sorted(self._prompt_set.union(self.output_ids))
+    def output_counts(self) -> TokenCounts:
+        """How often each token id stands in the output; good until the next call."""
+        if self._output is None:
+            self._output = TokenCounts()
+        self._output.follow(self.output_ids)
+        return self._output
+
+    def seen_ids(self) -> npt.NDArray[np.int64]:
+        """Every token id of prompt and output once, in no order; good until the next call."""
+        if self._seen is None:
+            self._seen = TokenCounts(self.prompt_ids)
+        self._seen.follow(self.output_ids)
+        return self._seen.ids
 
     def check_bitmask(self, vocab_size: int) -> None:
         """Raise `RequestError` unless the bitmask has the dtype and size of this vocabulary."""

@@ -8,7 +8,8 @@
     draw                                         by inverse distribution, one uniform number per row
 
 Each filter sees the renormalised distribution that the one before left. Everything about a row follows
-from that row alone. A row that can not be sampled raises, and no row of the step gets a token.
+from that row alone. A row that can not be sampled gets an error in the place of its token; the others
+get the tokens they get without it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from math import isfinite
 
 import torch
 
-from dsv4_trt.errors import EngineFault, RequestError
-from dsv4_trt.runtime.logit_rules import BANNED, apply_rules
+from dsv4_trt.errors import Dsv4Error, EngineFault, RequestError
+from dsv4_trt.runtime.logit_rules import BANNED, Rows, apply_rules
 from dsv4_trt.runtime.row_state import RowState, SampledToken
 
 
@@ -28,61 +29,77 @@ class Sampler:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
 
-    def sample(self, logits: torch.Tensor, rows: list[RowState]) -> list[SampledToken]:
-        """One token for each row of `logits` `[num_rows, vocab]` fp32.
+    def sample(self, logits: torch.Tensor, rows: list[RowState]) -> list[SampledToken | Dsv4Error]:
+        """One token for each row of `logits` `[num_rows, vocab]` fp32, or the error that it has.
 
-        Raises `EngineFault` for a row with NaN or +inf, `RequestError` for a row whose request leaves
-        no token to choose; both name the row.
+        That is an `EngineFault` for a row with NaN or +inf, a `RequestError` for one with a bitmask of
+        another vocabulary or with no token left to choose. Raises `EngineFault` for logits of another
+        dtype or shape.
         """
-        self._check_call(logits, rows)
+        self._check_logits(logits, len(rows))
         if not rows:
             return []
-        changed = apply_rules(logits, rows)
-        _check_rows(logits, changed, rows)
-        chosen = changed.argmax(dim=-1)  # the first of equals
-        plain = [i for i, row in enumerate(rows) if _draws(row) and not _filters(row)]
-        filtered = [i for i, row in enumerate(rows) if _draws(row) and _filters(row)]
-        if plain:
-            at = torch.tensor(plain, device=logits.device)
-            picked = [rows[i] for i in plain]
-            chosen[at] = _draw(_weights(changed[at], picked), picked)
-        if filtered:
-            at = torch.tensor(filtered, device=logits.device)
-            chosen[at] = _draw_filtered(changed[at], [rows[i] for i in filtered])
-        return _report(logits, chosen, rows)
+        errors, good = self._check_bitmasks(rows)
+        changed = apply_rules(logits, good)
+        errors |= _find_bad_rows(logits, changed, good)
+        good = {i: row for i, row in good.items() if i not in errors}
+        return _report(logits, _choose(changed, good), good, errors)
 
-    def _check_call(self, logits: torch.Tensor, rows: list[RowState]) -> None:
-        expected = (len(rows), self.vocab_size)
+    def _check_logits(self, logits: torch.Tensor, num_rows: int) -> None:
+        expected = (num_rows, self.vocab_size)
         if logits.dtype is not torch.float32 or tuple(logits.shape) != expected:
             raise EngineFault(
                 f"logits are {logits.dtype} {list(logits.shape)}; "
                 f"expected torch.float32 {list(expected)}"
             )
-        for row in rows:
-            row.check_bitmask(self.vocab_size)
+
+    def _check_bitmasks(self, rows: list[RowState]) -> tuple[dict[int, Dsv4Error], Rows]:
+        """Errors of the rows whose bitmask can not be used, and the other rows, both by place."""
+        errors: dict[int, Dsv4Error] = {}
+        for i, row in enumerate(rows):
+            try:
+                row.check_bitmask(self.vocab_size)
+            except RequestError as error:
+                errors[i] = error
+        return errors, {i: row for i, row in enumerate(rows) if i not in errors}
 
 
-def _check_rows(logits: torch.Tensor, changed: torch.Tensor, rows: list[RowState]) -> None:
-    """Refuse rows whose best logit, before or after the rules, is not a number; NaN wins `amax`."""
+def _find_bad_rows(logits: torch.Tensor, changed: torch.Tensor, rows: Rows) -> dict[int, Dsv4Error]:
+    """Errors of rows whose best logit, before or after the rules, is no number; NaN wins `amax`."""
     peaks = torch.stack([logits.amax(dim=-1), changed.amax(dim=-1)], dim=-1).tolist()
-    for i, (row, (raw, ruled)) in enumerate(zip(rows, peaks, strict=True)):
-        if not isfinite(raw) or ruled == float("inf") or ruled != ruled:
-            raise EngineFault(
-                f"logits of row {i} ({row.name}) have the maximum {raw}, {ruled} with bias and "
-                "penalties; expected finite numbers. No token was sampled; end this request and run "
-                "its tokens through 'dsv4-trt logits --precision exact' to see whether weights or "
-                "kernels are at fault"
-            )
-        if ruled == BANNED:
-            raise RequestError(
-                f"row {i} ({row.name}) has no token left to choose: its bitmask, logit_bias and "
-                "min_tokens together ban the whole vocabulary; end the request, or allow the tokens "
-                "that end it"
-            )
+    return {
+        i: error for i, row in rows.items() if (error := _row_error(i, row, *peaks[i])) is not None
+    }
 
 
-def _draws(row: RowState) -> bool:
-    return row.params.temperature > 0
+def _row_error(i: int, row: RowState, raw: float, ruled: float) -> Dsv4Error | None:
+    """What is wrong with row `i` if its maxima before and after the rules are these."""
+    if not isfinite(raw) or ruled == float("inf") or ruled != ruled:
+        return EngineFault(
+            f"logits of row {i} ({row.name}) have the maximum {raw}, {ruled} with bias and "
+            "penalties; expected finite numbers. No token was sampled; end this request and run "
+            "its tokens through 'dsv4-trt logits --precision exact' to see whether weights or "
+            "kernels are at fault"
+        )
+    if ruled == BANNED:
+        return RequestError(
+            f"row {i} ({row.name}) has no token left to choose: its bitmask, logit_bias and "
+            "min_tokens together ban the whole vocabulary; end the request, or allow the tokens "
+            "that end it"
+        )
+    return None
+
+
+def _choose(logits: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Token ids `[num_rows]`; those of rows that are not in `rows` mean nothing."""
+    chosen = logits.argmax(dim=-1)  # the first of equals
+    drawn = {i: row for i, row in rows.items() if row.params.temperature > 0}
+    for draw, filters in ((_draw_plain, False), (_draw_filtered, True)):
+        part = {i: row for i, row in drawn.items() if _filters(row) is filters}
+        if part:
+            at = torch.tensor([*part], device=logits.device)
+            chosen[at] = draw(logits[at], [*part.values()])
+    return chosen
 
 
 def _filters(row: RowState) -> bool:
@@ -99,6 +116,10 @@ def _weights(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     temperature = _column([r.params.temperature for r in rows], logits, torch.float32)
     temperature.clamp_(min=torch.finfo(torch.float32).tiny)
     return ((logits - logits.amax(dim=-1, keepdim=True)) / temperature).exp()
+
+
+def _draw_plain(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
+    return _draw(_weights(logits, rows), rows)
 
 
 def _draw(weights: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
@@ -126,11 +147,19 @@ def _draw_filtered(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     return ids.gather(-1, _draw(weights, rows)[:, None]).squeeze(-1)
 
 
-def _report(logits: torch.Tensor, chosen: torch.Tensor, rows: list[RowState]) -> list[SampledToken]:
+def _report(
+    logits: torch.Tensor, chosen: torch.Tensor, rows: Rows, errors: dict[int, Dsv4Error]
+) -> list[SampledToken | Dsv4Error]:
     norm = logits.logsumexp(dim=-1)
     logprobs = (logits.gather(-1, chosen[:, None]).squeeze(-1) - norm).tolist()
-    tops = [_top(logits[i], norm[i], row.params.logprobs or 0) for i, row in enumerate(rows)]
-    return [SampledToken(*found) for found in zip(chosen.tolist(), logprobs, tops, strict=True)]
+    report: list[SampledToken | Dsv4Error] = []
+    for i, (token_id, logprob) in enumerate(zip(chosen.tolist(), logprobs, strict=True)):
+        if i in errors:
+            report.append(errors[i])
+            continue
+        top = _top(logits[i], norm[i], rows[i].params.logprobs or 0)
+        report.append(SampledToken(token_id, logprob, top))
+    return report
 
 
 def _top(logits: torch.Tensor, norm: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:

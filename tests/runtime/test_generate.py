@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dsv4_trt.errors import RequestError
+from dsv4_trt.errors import EngineFault, RequestError
 from dsv4_trt.runtime.generate import generate
+from dsv4_trt.runtime.sampler import Sampler
 from dsv4_trt.runtime.sampling_params import SamplingParams
 from dsv4_trt.runtime.stepper import Stepper
 from tests.workshop import random_ids
@@ -46,4 +49,17 @@ def test_an_illegal_request_takes_no_page(stepper):
     before = free_pages(stepper)
     with pytest.raises(RequestError, match="no tokens"):
         next(generate(stepper, [], PARAMS))
+    assert free_pages(stepper) == before
+
+
+def test_a_request_for_several_sequences_is_refused(stepper):
+    with pytest.raises(RequestError, match="n is 2"):
+        next(generate(stepper, PROMPTS[0], replace(PARAMS, n=2)))
+
+
+def test_a_row_without_a_token_raises_and_gives_its_pages_back(stepper, monkeypatch):
+    before = free_pages(stepper)
+    monkeypatch.setattr(Sampler, "sample", lambda *_: [EngineFault("row 0 is NaN")])
+    with pytest.raises(EngineFault, match="row 0 is NaN"):
+        next(generate(stepper, PROMPTS[0], PARAMS))
     assert free_pages(stepper) == before

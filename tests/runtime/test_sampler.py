@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
 import torch
 
-from dsv4_trt.errors import EngineFault, RequestError
-from dsv4_trt.runtime.row_state import RowState
+from dsv4_trt.errors import Dsv4Error, EngineFault, RequestError
+from dsv4_trt.runtime.row_state import RowState, SampledToken
 from dsv4_trt.runtime.sampler import Sampler
 from dsv4_trt.runtime.sampling_params import SamplingParams
 
@@ -35,8 +36,12 @@ def bitmask(vocab, allowed):
 
 
 def one(logits, state):
+    """The token of a single row; its error is raised."""
     logits = torch.tensor([logits], dtype=torch.float32)
-    return Sampler(logits.shape[1]).sample(logits, [state])[0]
+    found = Sampler(logits.shape[1]).sample(logits, [state])[0]
+    if isinstance(found, Dsv4Error):
+        raise found
+    return found
 
 
 def greedy(logits, **fields):
@@ -177,11 +182,64 @@ def test_top_logprobs_only_where_asked():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("where", [0, 3])
-def test_a_row_that_is_not_a_number_raises(bad, where):
+def test_a_row_that_is_not_a_number_gets_an_error(bad, where):
     logits = torch.zeros(2, 4)
     logits[1, where] = bad
-    with pytest.raises(EngineFault, match=r"row 1 \(second\)"):
-        Sampler(4).sample(logits, [row(), row(name="second", temperature=0)])
+    rows = [row(temperature=0), row(name="second", temperature=0)]
+    good, error = Sampler(4).sample(logits, rows)
+    assert good.token_id == 0
+    assert isinstance(error, EngineFault)
+    assert "row 1 (second)" in str(error)
+
+
+BAD_ROWS = {
+    "nan": (EngineFault, [math.nan] * 40, {}),
+    "one nan": (EngineFault, [0.0] * 39 + [math.nan], {"top_k": 3, "seed": 1}),
+    "inf": (EngineFault, [math.inf] + [0.0] * 39, {"temperature": 0, "logprobs": 3}),
+    "nothing": (EngineFault, [-math.inf] * 40, {"top_p": 0.5}),
+    "banned": (RequestError, [0.0] * 40, {"bitmask": bitmask(40, [])}),
+    "ended": (RequestError, [0.0] * 40, {"bitmask": bitmask(40, [EOS]), "min_tokens": 1}),
+    "mask size": (RequestError, [0.0] * 40, {"bitmask": bitmask(80, [3]), "top_k": 2}),
+    "mask dtype": (RequestError, [0.0] * 40, {"bitmask": np.ones(2, np.int64)}),
+}
+GOOD_ROWS = [
+    {"temperature": 0},
+    {"seed": 3},
+    {"seed": 4, "top_k": 9, "top_p": 0.7, "logprobs": 4},
+    {"seed": 5, "min_p": 0.2, "logit_bias": {7: 3.0}, "bitmask": bitmask(40, range(3, 30))},
+    {"seed": 6, "repetition_penalty": 1.8, "prompt": [3, 4], "output": [4, 5], "min_tokens": 9},
+    {"seed": 7, "presence_penalty": 1.5, "frequency_penalty": 0.5, "output": [8, 8, 9]},
+    {"temperature": 0, "repetition_penalty": 0.5, "prompt": [11], "logprobs": 0},
+    {"seed": 9, "top_p": 0.4, "temperature": 1.5},
+]
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_bad_rows_leave_the_others_their_tokens(order):
+    good = torch.randn(len(GOOD_ROWS), 40, generator=torch.Generator().manual_seed(order))
+    alone = Sampler(40).sample(good, [row(**fields) for fields in GOOD_ROWS])
+    assert all(isinstance(found, SampledToken) for found in alone)
+    batch = [
+        (logits, fields, token)
+        for logits, fields, token in zip(good, GOOD_ROWS, alone, strict=True)
+    ]
+    batch += [(torch.tensor(logits), fields, kind) for kind, logits, fields in BAD_ROWS.values()]
+    random.Random(order).shuffle(batch)
+    rows = [row(name=f"req-{i}", **fields) for i, (_, fields, _) in enumerate(batch)]
+    found = Sampler(40).sample(torch.stack([logits for logits, _, _ in batch]), rows)
+    for i, (here, (_, _, expected)) in enumerate(zip(found, batch, strict=True)):
+        if isinstance(expected, SampledToken):
+            assert here == expected
+        else:
+            assert type(here) is expected
+            assert f"req-{i}" in str(here)
+
+
+def test_a_batch_of_nothing_but_bad_rows():
+    kinds = [kind for kind, _, _ in BAD_ROWS.values()]
+    logits = torch.tensor([logits for _, logits, _ in BAD_ROWS.values()])
+    rows = [row(**fields) for _, _, fields in BAD_ROWS.values()]
+    assert [type(found) for found in Sampler(40).sample(logits, rows)] == kinds
 
 
 def test_a_nan_raises_even_where_the_mask_bans_it():

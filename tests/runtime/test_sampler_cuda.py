@@ -52,5 +52,7 @@ def test_tokens_and_logprobs_are_those_of_the_cpu(params):
 def test_a_nan_is_found_on_the_gpu():
     logits = torch.zeros(2, VOCAB, device="cuda")
     logits[1, VOCAB - 1] = math.nan
-    with pytest.raises(EngineFault, match="row 1"):
-        Sampler(VOCAB).sample(logits, rows(2, {"temperature": 0}))
+    good, error = Sampler(VOCAB).sample(logits, rows(2, {"temperature": 0}))
+    assert good.token_id == 0
+    assert isinstance(error, EngineFault)
+    assert "row 1" in str(error)

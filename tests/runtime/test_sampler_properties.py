@@ -100,31 +100,6 @@ def test_top_p_never_leaves_the_nucleus(logits, seed, top_p):
     assert likelier < top_p + 1e-6
 
 
-def draw_uniform(seed, outputs):
-    params = SamplingParams(seed=seed)
-    return RowState(
-        name="r", params=params, eos_token_id=1, prompt_ids=[], output_ids=[0] * outputs
-    ).uniform()
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(0, 5000))
-def test_a_draw_is_a_function_of_seed_and_step(seed, outputs):
-    value = draw_uniform(seed, outputs)
-    assert 0 <= value < 1
-    assert value == draw_uniform(seed, outputs)
-
-
-def test_draws_are_uniform_over_steps_and_over_seeds():
-    for values in (
-        [draw_uniform(7, step) for step in range(4000)],
-        [draw_uniform(seed, 0) for seed in range(4000)],
-    ):
-        counts, _ = np.histogram(values, bins=20, range=(0, 1))
-        chi2 = float(((counts - 200) ** 2 / 200).sum())
-        assert chi2 < 43.8  # 0.1% point of 19 degrees of freedom; seeds are fixed
-        assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.05
-
-
 def test_without_a_seed_every_request_draws_its_own():
     seeds = {
         RowState(name="r", params=SamplingParams(), eos_token_id=1, prompt_ids=[]).seed
