@@ -122,9 +122,16 @@ def _draw_plain(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     return _draw(_weights(logits, rows), rows)
 
 
+def _running_sums(weights: torch.Tensor) -> torch.Tensor:
+    """Sums over the vocabulary in fp64, of each row alike whatever is beside it."""
+    # CUDA sums a lone row in another order than rows of a batch, so it is given company
+    rows = weights if len(weights) > 1 else weights.expand(2, -1)
+    return rows.cumsum(dim=-1, dtype=torch.float64)[: len(weights)]
+
+
 def _draw(weights: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     """Index of the first entry at which the running sum passes the row's share of the total."""
-    sums = weights.cumsum(dim=-1, dtype=torch.float64)
+    sums = _running_sums(weights)
     share = _column([row.uniform() for row in rows], weights, torch.float64)
     passed = (sums > share * sums[:, -1:]) & (weights > 0)
     first = passed.to(torch.uint8).argmax(dim=-1)
@@ -139,7 +146,7 @@ def _draw_filtered(logits: torch.Tensor, rows: list[RowState]) -> torch.Tensor:
     top_k = _column([min(r.params.top_k or vocab, vocab) for r in rows], logits, torch.int64)
     weights.masked_fill_(torch.arange(vocab, device=logits.device) >= top_k, 0)
     top_p = _column([r.params.top_p for r in rows], logits, torch.float64)
-    sums = weights.cumsum(dim=-1, dtype=torch.float64)
+    sums = _running_sums(weights)
     before = sums - weights
     weights.masked_fill_((before >= top_p * sums[:, -1:]) & (top_p < 1), 0)
     min_p = _column([r.params.min_p for r in rows], logits, torch.float32)

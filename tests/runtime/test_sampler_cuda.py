@@ -9,7 +9,7 @@ import torch
 
 from dsv4_trt.errors import EngineFault
 from dsv4_trt.runtime.row_state import RowState
-from dsv4_trt.runtime.sampler import Sampler
+from dsv4_trt.runtime.sampler import Sampler, _running_sums
 from dsv4_trt.runtime.sampling_params import SamplingParams
 
 VOCAB = 129280
@@ -56,3 +56,11 @@ def test_a_nan_is_found_on_the_gpu():
     assert good.token_id == 0
     assert isinstance(error, EngineFault)
     assert "row 1" in str(error)
+
+
+@pytest.mark.gpu
+def test_running_sums_do_not_depend_on_the_number_of_rows():
+    weights = torch.rand(64, VOCAB, generator=torch.Generator().manual_seed(0)).cuda()
+    whole = _running_sums(weights)
+    for start, end in ((0, 1), (7, 8), (63, 64), (0, 2), (5, 22)):
+        assert torch.equal(_running_sums(weights[start:end]), whole[start:end])
