@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +18,8 @@ from dsv4_trt.cli.options import (
     precision_option,
 )
 from dsv4_trt.cli.progress import progress
-from dsv4_trt.errors import CapacityError, ConfigError, RequestError
+from dsv4_trt.cli.published import published
+from dsv4_trt.errors import CapacityError, RequestError
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +80,7 @@ def command(
     longest = max(len(prompt.token_ids) for prompt in wanted) + decode
     tensors: dict[str, torch.Tensor] = {}
     tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)
-    with _published(output) as partial:
+    with published("--output", output, ".safetensors") as partial:
         plan = plan_for_sequences(bundle.layout, [longest])
         engine = open_engine(bundle, plan, device=device)
         with progress("prompts", tokens, unit="tokens") as advance:
@@ -95,31 +93,6 @@ def command(
         click.echo(json.dumps({"output": str(output), "tensors": shapes}))
     else:
         click.echo(f"wrote {len(tensors)} tensors to {output}")
-
-
-@contextmanager
-def _published(output: Path) -> Iterator[Path]:
-    """A file beside `output` that takes its place at the end, or goes away on any error.
-
-    It is there from the start, so that a place that can not be written costs no work.
-    """
-    if output.is_dir():
-        raise ConfigError(f"--output {output} is a folder; expected the name of a file")
-    if output.suffix != ".safetensors":
-        raise ConfigError(
-            f"--output {output} does not end in .safetensors, which is the format it gets; name it so"
-        )
-    partial = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.touch(exist_ok=False)
-    except OSError as error:
-        raise ConfigError(f"--output {output} can not be written: {error.strerror}") from error
-    try:
-        yield partial
-        partial.rename(output)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:

@@ -12,12 +12,11 @@ import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
 from dsv4_trt.cli.progress import progress
+from dsv4_trt.cli.sizes import size_option
 from dsv4_trt.errors import ConfigError
 
 if TYPE_CHECKING:
     from dsv4_trt.model_spec import ModelSpec
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def _preset(ctx: click.Context, param: click.Parameter, value: str) -> ModelSpec:
@@ -34,13 +33,6 @@ def _preset(ctx: click.Context, param: click.Parameter, value: str) -> ModelSpec
         return cut_layers(FLASH if match[1] == "flash" else PRO, int(match[2]))
     except ConfigError as error:
         raise click.BadParameter(str(error)) from None
-
-
-def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    match = re.fullmatch(r"(\d+)\s*([A-Z]*)", value.upper(), re.ASCII)
-    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
-        raise click.BadParameter(f"{value!r} is no size; expected something like 5GB or 512MiB")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 @click.command("make-checkpoint")
@@ -63,7 +55,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 @option("--mtp/--no-mtp", default=True, help="With the multi-token prediction block.")
 @option(
     "--shard_size",
-    callback=_size,
+    callback=size_option,
     metavar="SIZE",
     default="4GiB",
     help="Bytes of one file at most.",
