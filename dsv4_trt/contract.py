@@ -108,11 +108,11 @@ def step_inputs(layout: KvLayout) -> list[Value]:
     table_rows      [num_seqs]        row of each sequence in the block tables, which outlive a step;
                     padding 0
     block_table.C   [layers of C, num_table_rows, pages]  page ids, padding -1; `kv_layout` says which
-                    page each column is (window classes: the half before the step, then the half after)
+                    page each column is
     slot_mapping.C  [num_tokens]      where the entry that a token completes goes, relative to its
                     sequence: `column * entries_per_page + entry`, the column counted in the full
-                    table, or in the after-half of a window class; -1 = writes nothing. The same for
-                    every layer: a layer's page id comes from its row of the block table.
+                    table, or in a window class from the ring after the step on; -1 = writes nothing.
+                    The same for every layer: a layer's page id comes from its row of the table.
 
     Every size may be padded. Padding rows and sequences write nothing, and what comes out of them is
     not used. A padding sequence among the decodes owns one padding row, which `query_start` counts, so
@@ -129,8 +129,7 @@ def step_inputs(layout: KvLayout) -> list[Value]:
         _input("table_rows", DType.I32, "num_seqs"),
     ]
     for cls, kv in layout.classes.items():
-        width: Dim = f"pages.{cls}" if kv.window is None else 2 * kv.window_pages
-        table = (len(kv.layers), "num_table_rows", width)
+        table = (len(kv.layers), "num_table_rows", f"pages.{cls}")
         inputs.append(_input(f"block_table.{cls}", DType.I32, *table))
         inputs.append(_input(f"slot_mapping.{cls}", DType.I32, "num_tokens"))
     return inputs

@@ -7,6 +7,7 @@
     ├── BundleMismatch     a bundle and what it is used with do not belong together
     ├── PluginError        an op is called with tensors or attributes its table entry refuses
     ├── CapacityError      a limit (pages, tokens, disk) would be passed
+    │   └── QueueFull      too many requests wait already; the same one may be accepted later
     ├── RequestError       a request asks for something illegal
     ├── EngineFault        the engine produced something it never should (NaN logits)
     └── MissingDependency  an optional package is needed; names the extra that brings it
@@ -43,6 +44,10 @@ class PluginError(Dsv4Error):
 
 class CapacityError(Dsv4Error):
     """A limit (pages, tokens, sequence length, disk) would be passed."""
+
+
+class QueueFull(CapacityError):
+    """As many requests wait as may; the client should come back later."""
 
 
 class RequestError(Dsv4Error):

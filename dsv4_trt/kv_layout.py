@@ -18,9 +18,10 @@ Entry bytes and page fields:
 Fields of a page are planar: all rows first, then all scales. fp8 KV pages are padded to a multiple of
 576 B, the row of FlashMLA's layout.
 
-Window tables hold two halves of `window_pages` columns per sequence: the pages of the window as it
-was before the step, then as it is after it. The first column of a half that ends at token `end`
-(exclusive) is logical page `first_page(end)`.
+A block table of a class that keeps all tokens has logical page p in column p. That of a window class
+has two rings of W = `window_pages` columns, the window as it was before the step and as it is after it:
+logical page p is in columns p % W and W + p % W. Behind them come columns of pages that the step passes
+but a prefix hit will need: `tail_pages` for each hit point.
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ from __future__ import annotations
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.model_spec import MX_BLOCK, LayerKind, ModelSpec
 from dsv4_trt.precision import INDEXER_FORMATS, KV_FORMATS
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Count = TypeVar("Count", int, "npt.NDArray[np.int32]")  # a number of tokens, or one for each sequence
 
 LOGICAL_BLOCK = 256  # native tokens of one logical block
 PAGE_ALIGNMENT = 576  # bytes; pages of quantized formats
@@ -94,33 +101,37 @@ class ClassLayout:
         """Pages of a window that ends with a logical block: what a prefix hit there needs."""
         return 0 if self.window is None else self.pages_for(8 * LOGICAL_BLOCK)
 
-    def first_token(self, end: int) -> int:
-        """Oldest token kept when the sequence holds `end` tokens.
+    def first_token(self, end: Count) -> Count:
+        """Oldest token kept when the sequence holds `end` tokens; one number or an array of them.
 
         State keeps the unfinished group, and where groups overlap the one before it: at the end of a
         logical block that is nothing of HCA and 4 tokens of CSA.
         """
         if self.window is None:
-            return 0
+            return end * 0
         if self.group:
-            return max(0, end // self.group * self.group - (self.window - self.group))
-        return max(0, end - self.window)
+            oldest = end // self.group * self.group - (self.window - self.group)
+        else:
+            oldest = end - self.window
+        return oldest * (oldest > 0)
 
-    def first_page(self, end: int) -> int:
+    def first_page(self, end: Count) -> Count:
         """Logical page of the oldest token kept when the sequence holds `end` tokens."""
         return self.first_token(end) // self.tokens_per_page
 
-    def pages_for(self, num_tokens: int) -> int:
-        """Pages of one layer that a sequence of `num_tokens` holds."""
-        if num_tokens <= 0:
-            return 0
-        return -(-num_tokens // self.tokens_per_page) - self.first_page(num_tokens)
+    def end_page(self, end: Count) -> Count:
+        """Logical page after the newest one held when the sequence holds `end` tokens."""
+        return -(-end // self.tokens_per_page)
 
-    def table_width(self, max_seq_len: int) -> int:
-        """Columns of this class's block table for sequences of up to `max_seq_len` tokens."""
+    def pages_for(self, num_tokens: Count) -> Count:
+        """Pages of one layer that a sequence of `num_tokens` holds."""
+        return self.end_page(num_tokens) - self.first_page(num_tokens)
+
+    def table_width(self, max_seq_len: int, tails: int = 1) -> int:
+        """Columns of this class's block table: sequences of `max_seq_len`, steps that pass `tails`."""
         if self.window is None:
             return -(-max_seq_len // self.tokens_per_page)
-        return 2 * self.window_pages
+        return 2 * self.window_pages + tails * self.tail_pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +171,8 @@ class KvLayout:
     @property
     def trunk(self) -> KvLayout:
         """The same pages without the MTP block's class."""
-        classes = {c: kv for c, kv in self.classes.items() if c is not CacheClass.MTP_SWA}
+        classes = dict(self.classes)
+        classes.pop(CacheClass.MTP_SWA, None)
         return replace(self, classes=classes)
 
     def bytes_per_token(self) -> float:

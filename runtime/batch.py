@@ -21,7 +21,10 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(slots=True, kw_only=True)
 class StepBatch:
-    """A ragged, token-major step: decode sequences first, then prefill chunks."""
+    """A ragged, token-major step: decode sequences first, then prefill chunks.
+
+    Arrays are views of buffers that the next step overwrites; block tables are the cache's own.
+    """
 
     token_ids: IntArray  # [num_tokens]
     positions: IntArray  # [num_tokens]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.kv_layout import KvLayout
+from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.model_spec import ModelSpec
-from dsv4_trt.runtime.batch import StepBatch, StepOutput
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
+from dsv4_trt.runtime.step_arrays import StepLadders
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,7 @@ class Engine(Protocol):
     build: BuildSpec
     layout: KvLayout
     plan: KvPlan
+    ladders: StepLadders | None  # sizes that steps are padded to
     owner: object  # who hands out the pages of the plan: the stepper made last
 
     def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
@@ -29,4 +31,8 @@ class Engine(Protocol):
 
     def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
         """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
+        ...
+
+    def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
+        """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
         ...

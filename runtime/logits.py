@@ -29,8 +29,8 @@ class _Run:
         self.prompt = prompt
         self.chunk = options.chunk or engine.build.max_num_tokens
         self.stepper = Stepper(engine)
-        self.pages = self.stepper.kv.open()
-        self.mtp_pages = self.stepper.kv.open(mtp=True) if options.mtp else None
+        self.row = self.stepper.kv.open()
+        self.mtp_row = self.stepper.mtp_kv.open() if options.mtp else None
         self.forced: Iterator[int] = iter(prompt.forced_ids)
         self.next_token = -1  # follows what was fed last
 
@@ -67,14 +67,12 @@ class _Run:
     def _feed(self, ids: tuple[int, ...], *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """One step; with `last`, the token that follows is chosen from its last row."""
         every = self.options.all_positions
-        chunk = Chunk(pages=self.pages, token_ids=ids, all_logits=every)
+        chunk = Chunk(row=self.row, token_ids=ids, all_logits=every)
         output = self.stepper.step([chunk], want_streams=self.options.mtp)
         if last:
             greedy = int(output.logits[-1].argmax())
             self.next_token = next(self.forced, greedy)
-        if self.mtp_pages is None or output.streams is None:
+        if self.mtp_row is None or output.streams is None:
             return output.logits, output.logits[:0]
-        shifted = Chunk(
-            pages=self.mtp_pages, token_ids=(*ids[1:], self.next_token), all_logits=every
-        )
+        shifted = Chunk(row=self.mtp_row, token_ids=(*ids[1:], self.next_token), all_logits=every)
         return output.logits, self.stepper.step_mtp([shifted], output.streams).logits

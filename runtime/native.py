@@ -18,9 +18,10 @@ from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
-from dsv4_trt.runtime.batch import StepBatch, StepOutput
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.slabs import allocate_slabs
+from dsv4_trt.runtime.step_arrays import StepLadders
 from dsv4_trt.runtime.weights import load_weights
 
 Environment = dict[str, torch.Tensor]
@@ -47,15 +48,19 @@ class NativeEngine:
         self.build = bundle.build
         self.layout = plan.layout
         self.plan = plan
+        self.ladders: StepLadders | None = None
         self.owner: object = None
         self._trunk = Walk(bundle.trunk, REFERENCES)
         self._mtp = Walk(bundle.mtp, REFERENCES) if bundle.mtp is not None else None
         graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
         self._ranks: list[Environment] = []
+        self._slabs: list[dict[Bucket, torch.Tensor]] = []
         for file in bundle.rank_files:
             environment = load_weights(file, graphs, self.device)
-            environment |= _pools(graphs, allocate_slabs(plan, self.device))
+            slabs = allocate_slabs(plan, self.device)
+            environment |= _pools(graphs, slabs)
             self._ranks.append(environment)
+            self._slabs.append(slabs)
 
     def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
         """Run the trunk; KV pages named by the batch are updated in place."""
@@ -72,6 +77,14 @@ class NativeEngine:
             )
         inputs = self._inputs(batch) | {"streams": streams}
         return StepOutput(**self._mtp.run(self._ranks, inputs))
+
+    def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
+        """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
+        source, target = (
+            torch.from_numpy(ids).long().to(self.device) for ids in (sources, targets)
+        )
+        for slabs in self._slabs:
+            slabs[bucket][target] = slabs[bucket][source]
 
     def _inputs(self, batch: StepBatch) -> Environment:
         arrays = {

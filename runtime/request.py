@@ -1,8 +1,9 @@
-"""What a request may ask of an engine, checked before anything heavy is loaded. Knows no torch."""
+"""A request, and what one may ask of an engine, checked before anything heavy is loaded. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dsv4_trt.contract import BuildSpec
@@ -10,6 +11,18 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.kv_layout import KvLayout
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A client's ask: `params.n` sequences that continue one prompt."""
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    params: SamplingParams
+    priority: float = 0.5  # 0 to 1; a higher one is served first
+    deadline: float | None = None  # seconds on the executor's clock
+    cache_salt: str = ""  # requests share cached pages only with those of the same salt
 
 
 class Limits(Protocol):

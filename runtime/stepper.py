@@ -1,4 +1,4 @@
-"""Runs steps: turns chunks of sequences into a batch, calls the engine, commits the KV pages."""
+"""Runs steps: turns what sequences feed into a batch, calls the engine, commits the KV pages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsv4_trt.errors import CapacityError, RequestError
+from dsv4_trt.kv_layout import CacheClass
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.engine import Engine
-from dsv4_trt.runtime.kv.cache import Advance, KvCache, PreparedStep, SequencePages
+from dsv4_trt.runtime.kv.cache import KvCache, TableSize
+from dsv4_trt.runtime.kv.pool import PagePool
+from dsv4_trt.runtime.kv.prefix_cache import PrefixCache
+from dsv4_trt.runtime.step_arrays import StepArrays, StepRecord
 
 if TYPE_CHECKING:
     import torch
@@ -23,21 +27,37 @@ if TYPE_CHECKING:
 class Chunk:
     """The tokens one sequence feeds in a step, starting where its pages end."""
 
-    pages: SequencePages
+    row: int  # from `kv.open`
     token_ids: SequenceABC[int]
     all_logits: bool = False  # of every token instead of the last one
 
 
 class Stepper:
-    """An engine and the pages of the sequences it runs.
+    """An engine and the pages of the sequences it runs: those of the trunk and of the MTP block.
 
     Sequences that live at the same time share one stepper: two would hand out the same pages, so a
     new one takes the engine from the one before it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, tails_per_step: int = 1) -> None:
         self.engine = engine
-        self.kv = KvCache(engine.plan)
+        build, layout = engine.build, engine.layout
+        self.pools = {bucket: PagePool(bucket, n) for bucket, n in engine.plan.num_pages.items()}
+        self.prefix = PrefixCache(
+            self.pools, {kv.cache_class: kv.bucket for kv in layout.classes.values()}
+        )
+        size = TableSize(
+            max_seqs=build.max_batch_size,
+            max_seq_len=build.max_seq_len,
+            tails_per_step=tails_per_step,
+        )
+        trunk = [kv for kv in layout.classes.values() if kv.cache_class is not CacheClass.MTP_SWA]
+        mtp = [kv for kv in layout.classes.values() if kv.cache_class is CacheClass.MTP_SWA]
+        self.kv = KvCache(trunk, self.pools, self.prefix, size)
+        self.mtp_kv = KvCache(mtp, self.pools, self.prefix, size)
+        limits = (build.max_batch_size, build.max_num_tokens, engine.ladders)
+        self._trunk = StepArrays(self.kv, *limits)
+        self._mtp = StepArrays(self.mtp_kv, *limits)
         engine.owner = self
 
     def step(self, chunks: SequenceABC[Chunk], *, want_streams: bool = False) -> StepOutput:
@@ -46,83 +66,76 @@ class Stepper:
         Raises `CapacityError` where a limit would be passed and `RequestError` for a chunk without
         tokens or with one that is not in the vocabulary. Whatever is raised, nothing has changed.
         """
-        with self._running(chunks) as batch:
-            return self.engine.step(batch, want_streams=want_streams)
+        return self.run(self._record(self.kv, chunks), want_streams=want_streams)
 
     def step_mtp(self, chunks: SequenceABC[Chunk], streams: torch.Tensor) -> StepOutput:
         """Run one MTP step on `streams [num_tokens, hc_mult, hidden]` of the same tokens.
 
-        The chunks' pages come from `kv.open(mtp=True)`.
+        The chunks' rows come from `mtp_kv.open()`.
         """
-        with self._running(chunks) as batch:
-            return self.engine.step_mtp(batch, streams)
+        record = self._record(self.mtp_kv, chunks)
+        with self._running(self._mtp, record) as batch:
+            output = self.engine.step_mtp(batch, streams)
+        return _without_padding(output, record)
+
+    def run(self, record: StepRecord, *, want_streams: bool = False) -> StepOutput:
+        """Run one step that was checked before; see `step`."""
+        with self._running(self._trunk, record) as batch:
+            output = self.engine.step(batch, want_streams=want_streams)
+        return _without_padding(output, record)
 
     @contextmanager
-    def _running(self, chunks: SequenceABC[Chunk]) -> Iterator[StepBatch]:
+    def _running(self, arrays: StepArrays, record: StepRecord) -> Iterator[StepBatch]:
         """The batch of a step; its pages are kept if the step ran and given back if it did not."""
-        batch, prepared = self._prepare(chunks)
-        try:
-            yield batch
-        except BaseException:
-            self.kv.rollback(prepared)
-            raise
-        self.kv.commit(prepared)
-
-    def _prepare(self, chunks: SequenceABC[Chunk]) -> tuple[StepBatch, PreparedStep]:
         assert self.engine.owner is self, "this engine's pages belong to a stepper made later"
-        self._check(chunks)
-        token_ids = _token_ids(chunks, self.engine.spec.vocab_size)
-        advances = [Advance(c.pages, c.pages.num_tokens + len(c.token_ids)) for c in chunks]
-        prepared = self.kv.prepare(advances)
-        lengths = np.array([len(c.token_ids) for c in chunks], np.int32)
-        ends = np.array([a.end for a in advances], np.int32)
-        query_start = np.zeros(len(chunks) + 1, np.int32)
-        np.cumsum(lengths, out=query_start[1:])
-        rows = [
-            np.arange(start, end) if chunk.all_logits else np.arange(end - 1, end)
-            for chunk, start, end in zip(chunks, query_start[:-1], query_start[1:], strict=True)
-        ]
-        offsets = np.repeat(ends - query_start[1:], lengths)
-        batch = StepBatch(
-            token_ids=token_ids,
-            positions=(np.arange(query_start[-1]) + offsets).astype(np.int32),
-            seq_ids=np.repeat(np.arange(len(chunks), dtype=np.int32), lengths),
-            query_start=query_start,
-            seq_lens=ends,
-            table_rows=np.arange(len(chunks), dtype=np.int32),
-            logits_rows=np.concatenate(rows).astype(np.int32),
-            num_decodes=_leading_decodes(chunks),
-            block_tables=prepared.block_tables,
-            slot_mappings=prepared.slot_mappings,
-        )
-        return batch, prepared
+        kv = arrays.kv
+        ends = kv.num_tokens[record.rows] + record.lengths
+        prepared = kv.prepare(record.rows, ends, record.marks)
+        try:
+            yield arrays.fill(record, prepared)
+        except BaseException:
+            kv.rollback(prepared)
+            raise
+        kv.commit(prepared)
 
-    def _check(self, chunks: SequenceABC[Chunk]) -> None:
+    def _record(self, kv: KvCache, chunks: SequenceABC[Chunk]) -> StepRecord:
+        self._check(kv, chunks)
+        lengths = np.array([len(chunk.token_ids) for chunk in chunks], np.int32)
+        every = np.array([chunk.all_logits for chunk in chunks])
+        return StepRecord(
+            rows=np.array([chunk.row for chunk in chunks], np.int32),
+            lengths=lengths,
+            token_ids=_token_ids(chunks, self.engine.spec.vocab_size),
+            num_logits=np.where(every, lengths, np.int32(1)),
+            num_decodes=_leading_decodes(kv, chunks),
+        )
+
+    def _check(self, kv: KvCache, chunks: SequenceABC[Chunk]) -> None:
         if not chunks or not all(len(chunk.token_ids) for chunk in chunks):
             raise RequestError(
                 f"a step feeds {[len(c.token_ids) for c in chunks]} tokens to its sequences; expected "
                 "at least one sequence and one token for each"
             )
+        once = {chunk.row for chunk in chunks}
+        assert len(once) == len(chunks), f"a step of {len(chunks)} chunks of {len(once)} sequences"
+        assert all(kv.is_open(row) for row in once), f"a step of a closed sequence, rows {once}"
         build = self.engine.build
-        limits = {
-            "max_batch_size": (len(chunks), build.max_batch_size, "sequences"),
-            "max_num_tokens": (
-                sum(len(c.token_ids) for c in chunks),
-                build.max_num_tokens,
-                "tokens",
-            ),
-            "max_seq_len": (
-                max(c.pages.num_tokens + len(c.token_ids) for c in chunks),
-                build.max_seq_len,
-                "tokens in a sequence",
-            ),
-        }
-        for name, (found, limit, what) in limits.items():
+        total = sum(len(chunk.token_ids) for chunk in chunks)
+        longest = max(int(kv.num_tokens[c.row]) + len(c.token_ids) for c in chunks)
+        for name, found, limit, what in (
+            ("max_num_tokens", total, build.max_num_tokens, "tokens"),
+            ("max_seq_len", longest, build.max_seq_len, "tokens in a sequence"),
+        ):
             if found > limit:
                 raise CapacityError(
                     f"a step with {found} {what} is above the engine's {name} {limit}; build with "
                     f"a larger --{name}"
                 )
+
+
+def _without_padding(output: StepOutput, record: StepRecord) -> StepOutput:
+    output.logits = output.logits[: int(record.num_logits.sum())]
+    return output
 
 
 def _token_ids(chunks: SequenceABC[Chunk], vocab_size: int) -> IntArray:
@@ -136,11 +149,11 @@ def _token_ids(chunks: SequenceABC[Chunk], vocab_size: int) -> IntArray:
     return token_ids.astype(np.int32)
 
 
-def _leading_decodes(chunks: SequenceABC[Chunk]) -> int:
+def _leading_decodes(kv: KvCache, chunks: SequenceABC[Chunk]) -> int:
     """How many leading sequences continue with a single token; the rest are prefill chunks."""
     count = 0
     for chunk in chunks:
-        if len(chunk.token_ids) != 1 or chunk.pages.num_tokens == 0:
+        if len(chunk.token_ids) != 1 or kv.num_tokens[chunk.row] == 0:
             break
         count += 1
     return count

@@ -59,6 +59,7 @@ def attention(net: Network, layer: Layer, x: str) -> str:
         prob_dtype=str(net.precision.prob_dtype),
         swa_layer_row=_row(net, layer.window_class, layer),
         swa_entries_per_page=net.layout[layer.window_class].entries_per_page,
+        swa_window_pages=net.layout[layer.window_class].window_pages,
         layer_row=0 if layer.kind is LayerKind.SWA else _row(net, compressed, layer),
         entries_per_page=entries,
     )["out"]
@@ -103,6 +104,7 @@ def _rotate_and_insert(net: Network, layer: Layer, q: str, kv: str) -> dict[str,
         format=net.precision.kv,
         layer_row=_row(net, cache_class, layer),
         entries_per_page=net.layout[cache_class].entries_per_page,
+        window_pages=net.layout[cache_class].window_pages,
     )
 
 
@@ -138,6 +140,7 @@ def _compress(net: Network, layer: Layer, x: str, prefix: str, cache_class: Cach
         layer_row=_row(net, cache_class, layer),
         entries_per_page=kv.entries_per_page,
         state_entries_per_page=state.entries_per_page,
+        state_window_pages=state.window_pages,
     )["pool"]
 
 

@@ -48,6 +48,7 @@ def sparse_attention(
     prob_dtype: str,
     swa_layer_row: int,
     swa_entries_per_page: int,
+    swa_window_pages: int,
     layer_row: int,
     entries_per_page: int,
 ) -> dict[str, Tensor]:
@@ -58,9 +59,10 @@ def sparse_attention(
     """
     entry = kv_entry(format, q.shape[2], 2 * inv_freq.shape[0])
     swa_table = layer_table(swa_block_table, swa_layer_row, table_rows)
+    swa_pages = (swa_entries_per_page, swa_window_pages)
     out = torch.zeros_like(q)
     for span in spans(query_start, seq_lens):
-        older = older_keys(swa_pool, swa_table, span, entry, window, swa_entries_per_page)
+        older = older_keys(swa_pool, swa_table, span, entry, window, *swa_pages)
         recent = torch.cat((older, kv[span.begin : span.end].float()))
         compressed, width = None, 0
         if ratio and pool is not None and block_table is not None:

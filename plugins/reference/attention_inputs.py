@@ -27,16 +27,17 @@ def qkv_rope_insert(
     format: str,
     layer_row: int,
     entries_per_page: int,
+    window_pages: int,
 ) -> dict[str, Tensor]:
     """`q [T, num_heads * D]`, `kv [T, D]` -> rotated `q [T, num_heads, D]`, `kv` as it reads back.
 
-    Rows with a slot are written to the after-half pages of `pool`, which is updated in place.
+    Rows with a slot are written to the pages of the window after the step, which is updated in place.
     """
     heads = head_norm(q.view(-1, num_heads, D), eps)
     keys = rotate_tail(kv, positions, inv_freq)
     entry = kv_entry(format, D, 2 * inv_freq.shape[0])
     table = layer_table(block_table, layer_row, table_rows)
-    rows, place = slot_places(table, seq_ids, slot_mapping, entries_per_page, after_half=True)
+    rows, place = slot_places(table, seq_ids, slot_mapping, entries_per_page, window_pages)
     write(pool, place, entry, entries_per_page, keys[rows])
     return {
         "q": rotate_tail(heads, positions, inv_freq),

@@ -49,14 +49,19 @@ class CompressedKeys(NamedTuple):
 
 
 def older_keys(
-    pool: Tensor, table: Tensor, span: Span, format: EntryFormat, window: int, per_page: int
+    pool: Tensor,
+    table: Tensor,
+    span: Span,
+    format: EntryFormat,
+    window: int,
+    per_page: int,
+    window_pages: int,
 ) -> Tensor:
     """Window keys from before the step that its first query still sees, fp32 `[m, D]`, oldest first."""
     first = max(0, span.start - window + 1)
     tokens = torch.arange(first, span.start, device=pool.device)
     seqs = torch.full_like(tokens, span.seq)
-    first_kept = torch.full_like(tokens, max(0, span.start - window))
-    place = older_places(table, seqs, tokens, first_kept, per_page)
+    place = older_places(table, seqs, tokens, per_page, window_pages)
     return read(pool, place, format, per_page)
 
 

@@ -45,6 +45,7 @@ def compress(
     layer_row: int,
     entries_per_page: int,
     state_entries_per_page: int,
+    state_window_pages: int,
 ) -> dict[str, Tensor]:
     """Pool the groups that tokens with a slot complete, and keep the state of tokens that have one.
 
@@ -58,8 +59,7 @@ def compress(
         layer_table(state_block_table, layer_row, table_rows),
         plain_entry("fp32", 2 * lanes),
         state_entries_per_page,
-        ratio,
-        overlap,
+        state_window_pages,
     )
     step = _Step(series, positions.long(), seq_ids.long(), start_positions(query_start, seq_lens))
     table = layer_table(block_table, layer_row, table_rows)
@@ -97,19 +97,16 @@ class _State(NamedTuple):
     table: Tensor  # [S, columns]
     format: EntryFormat
     per_page: int
-    ratio: int
-    overlap: int
+    window_pages: int
 
-    def older(self, seqs: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
+    def older(self, seqs: Tensor, tokens: Tensor) -> Tensor:
         """Rows of tokens from before the step, `[n, 2 * lanes]`."""
-        group = starts // self.ratio * self.ratio  # the first unfinished one
-        first_kept = (group - (self.overlap - 1) * self.ratio).clamp(min=0)
-        place = older_places(self.table, seqs, tokens, first_kept, self.per_page)
+        place = older_places(self.table, seqs, tokens, self.per_page, self.window_pages)
         return read(self.pool, place, self.format, self.per_page)
 
     def store(self, step: _Step, slots: Tensor) -> None:
         """Keep the rows that have a slot."""
-        rows, place = slot_places(self.table, step.seq_ids, slots, self.per_page, after_half=True)
+        rows, place = slot_places(self.table, step.seq_ids, slots, self.per_page, self.window_pages)
         write(self.pool, place, self.format, self.per_page, step.series[rows])
 
 
@@ -122,7 +119,7 @@ def _terms(step: _Step, state: _State, completing: Tensor, count: int) -> tuple[
     terms = step.series[(completing.unsqueeze(1) + back).clamp(min=0)]
     older = (tokens >= 0) & (tokens < starts)
     if older.any():
-        terms[older] = state.older(seqs[older], tokens[older], starts[older])
+        terms[older] = state.older(seqs[older], tokens[older])
     return terms, tokens
 
 

@@ -1,7 +1,8 @@
 """Entries in pages: where a slot or a token lies, and reading and writing it there.
 
-A pool is int8 `[num_pages, page_bytes]`. A block table `[layers, seqs, columns]` names pages; a window
-class has two halves of columns, the window before the step and after it. Offsets are 64-bit.
+A pool is int8 `[num_pages, page_bytes]`. A block table `[layers, seqs, columns]` names pages; that of a
+window class has two rings of `window_pages` columns, the window before the step and after it, and behind
+them columns of pages that the step passes. Offsets are 64-bit.
 """
 
 from __future__ import annotations
@@ -29,18 +30,16 @@ def layer_table(block_table: Tensor, layer_row: int, table_rows: Tensor) -> Tens
 
 
 def slot_places(
-    table: Tensor, seq_ids: Tensor, slots: Tensor, per_page: int, *, after_half: bool = False
+    table: Tensor, seq_ids: Tensor, slots: Tensor, per_page: int, first_column: int = 0
 ) -> tuple[Tensor, Place]:
     """Token rows that write (slot and sequence not -1), and where.
 
-    `table [seqs, columns]` is one layer's row of a block table. Slots count columns of the whole table,
-    or of its after-half.
+    `table [seqs, columns]` is one layer's row of a block table. Slots count columns from `first_column`
+    on: the `window_pages` of a window class.
     """
     rows = ((slots >= 0) & (seq_ids >= 0)).nonzero().squeeze(1)
     slots = slots[rows].long()
-    columns = slots // per_page
-    if after_half:
-        columns += table.shape[1] // 2
+    columns = first_column + slots // per_page
     return rows, Place(table[seq_ids[rows].long(), columns].long(), slots % per_page)
 
 
@@ -50,14 +49,10 @@ def entry_places(table_row: Tensor, entries: Tensor, per_page: int) -> Place:
 
 
 def older_places(
-    table: Tensor, seqs: Tensor, tokens: Tensor, first_kept: Tensor, per_page: int
+    table: Tensor, seqs: Tensor, tokens: Tensor, per_page: int, window_pages: int
 ) -> Place:
-    """Where window rows of tokens older than the step lie.
-
-    `seqs`, `tokens` and `first_kept` (the oldest token of the sequence's window before the step) are
-    int64 of one shape.
-    """
-    columns = tokens // per_page - first_kept // per_page
+    """Where window rows of tokens older than the step lie; `seqs` and `tokens` are int64 of one shape."""
+    columns = tokens // per_page % window_pages
     return Place(table[seqs, columns].long(), tokens % per_page)
 
 

@@ -61,22 +61,22 @@ def test_ragged_batch_equals_single_runs(engine):
     single = [logits(engine, ids[:-2], decode=ids[-2:]) for ids in prompts]
     late_single = logits(engine, late)["prefill"]
     stepper = Stepper(engine)
-    pages = [stepper.kv.open() for _ in prompts]
+    rows = [stepper.kv.open() for _ in prompts]
     first = [
-        Chunk(pages=p, token_ids=ids[:-2], all_logits=True)
-        for p, ids in zip(pages, prompts, strict=True)
+        Chunk(row=row, token_ids=ids[:-2], all_logits=True)
+        for row, ids in zip(rows, prompts, strict=True)
     ]
-    rows = stepper.step(first).logits.split([len(c.token_ids) for c in first])
-    for found, expected in zip(rows, single, strict=True):
+    parts = stepper.step(first).logits.split([len(c.token_ids) for c in first])
+    for found, expected in zip(parts, single, strict=True):
         torch.testing.assert_close(found, expected["prefill"], atol=LIMIT, rtol=0)
-    stepper.kv.close(pages[0])
-    late_pages = stepper.kv.open()
+    stepper.kv.close(rows[0])
+    late_row = stepper.kv.open()
     for step, part in enumerate((late[:40], late[40:])):
         chunks = [
-            Chunk(pages=p, token_ids=[ids[len(ids) - 2 + step]])
-            for p, ids in zip(pages[1:], prompts[1:], strict=True)
+            Chunk(row=row, token_ids=[ids[len(ids) - 2 + step]])
+            for row, ids in zip(rows[1:], prompts[1:], strict=True)
         ]
-        found = stepper.step([*chunks, Chunk(pages=late_pages, token_ids=part)]).logits
+        found = stepper.step([*chunks, Chunk(row=late_row, token_ids=part)]).logits
         for row, expected in zip(found, single[1:], strict=False):
             torch.testing.assert_close(row, expected["decode"][step], atol=LIMIT, rtol=0)
         expected = late_single[39 if step == 0 else -1]
@@ -97,11 +97,11 @@ def test_reused_pages_pass_nothing_on(workshop, tiny_a, engine):
     """A prompt of 3 tokens right after a long one equals a fresh engine: no state is inherited."""
     short = random_ids(3, seed=5)
     stepper = Stepper(engine)
-    pages = stepper.kv.open()
-    stepper.step([Chunk(pages=pages, token_ids=random_ids(300, seed=6))])
-    stepper.kv.close(pages)
-    pages = stepper.kv.open()
-    chunk = Chunk(pages=pages, token_ids=short, all_logits=True)
+    row = stepper.kv.open()
+    stepper.step([Chunk(row=row, token_ids=random_ids(300, seed=6))])
+    stepper.kv.close(row)
+    row = stepper.kv.open()
+    chunk = Chunk(row=row, token_ids=short, all_logits=True)
     reused = stepper.step([chunk]).logits
     fresh = workshop.engine(tiny_a, lens=(8,))
     torch.testing.assert_close(reused, logits(fresh, short)["prefill"], atol=0, rtol=0)

@@ -67,7 +67,7 @@ def test_step_inputs_have_a_table_and_a_mapping_per_class():
     inputs = {i.name: i for i in step_inputs(layout)}
     assert len(inputs) == 8 + 2 * len(layout.classes)
     assert inputs["block_table.csa"].shape == (21, "num_table_rows", "pages.csa")
-    assert inputs["block_table.hca_state"].shape == (20, "num_table_rows", 32)
+    assert inputs["block_table.hca_state"].shape == (20, "num_table_rows", "pages.hca_state")
     assert inputs["slot_mapping.swa"].shape == ("num_tokens",)
     assert {i.dtype for i in inputs.values()} == {DType.I32, DType.I8}
 

@@ -168,6 +168,7 @@ def test_table_width():
     layout = solve(FLASH, "fp8", "fp8")
     assert layout[CacheClass.CSA].table_width(1000) == 4
     assert layout[CacheClass.HCA_STATE].table_width(1000) == 32
+    assert layout[CacheClass.SWA].table_width(1000, tails=3) == 12
 
 
 def test_empty_sequences_hold_no_pages():

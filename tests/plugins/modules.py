@@ -83,6 +83,7 @@ class AttentionModule:
             format=self.precision.kv,
             layer_row=self.row(swa),
             entries_per_page=self.paged.layout[swa].entries_per_page,
+            window_pages=self.paged.layout[swa].window_pages,
         )
 
     def compress(self, x, prefix, cls, step):
@@ -112,6 +113,7 @@ class AttentionModule:
             layer_row=self.row(cls),
             entries_per_page=layout[cls].entries_per_page,
             state_entries_per_page=layout[state].entries_per_page,
+            state_window_pages=layout[state].window_pages,
         )
 
     def index(self, x, qr, step):
@@ -176,6 +178,7 @@ class AttentionModule:
             prob_dtype=str(self.precision.prob_dtype),
             swa_layer_row=self.row(swa),
             swa_entries_per_page=layout[swa].entries_per_page,
+            swa_window_pages=layout[swa].window_pages,
             **more,
         )
 

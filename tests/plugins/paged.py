@@ -67,11 +67,12 @@ class PagedSequences:
 
     def named_rows(self, step, cls, layer_row):
         """(page, entry) of every slot that the step names for one layer."""
-        kv, half = self.layout[cls], step.tables[cls].shape[2] // 2
+        kv = self.layout[cls]
+        first = 0 if kv.window is None else kv.window_pages
         rows = []
         for slot, seq in zip(step.slots[cls].tolist(), step.seq_ids.tolist(), strict=True):
             if slot >= 0:
-                column = slot // kv.entries_per_page + (0 if kv.window is None else half)
+                column = first + slot // kv.entries_per_page
                 page = int(step.tables[cls][layer_row, self.rows[seq], column])
                 rows.append((page, slot % kv.entries_per_page))
         return rows
@@ -93,17 +94,18 @@ class PagedSequences:
         else:
             width = kv.window_pages
             halves = [self.lengths, ends]
-        table = torch.full((len(kv.layers), len(ends) + 2, width * len(halves)), -1).int()
+        columns = width * len(halves) + (0 if kv.window is None else 3)  # of pages passed: unused
+        table = torch.full((len(kv.layers), len(ends) + 2, columns), -1).int()
         for half, lengths in enumerate(halves):
             for seq, length in enumerate(lengths):
                 first, end = self._logical(kv, length)
                 for logical in range(first, end):
-                    column = half * width + logical - first
+                    column = half * width + logical % width
                     table[:, self.rows[seq], column] = ints(held[seq][logical])
         return table
 
     def _slot(self, kv, position, end):
         if kv.window is None:
             return position // kv.ratio if (position + 1) % kv.ratio == 0 else -1
-        first = kv.first_page(end) * kv.tokens_per_page
-        return position - first if position >= kv.first_token(end) else -1
+        ring = kv.window_pages * kv.tokens_per_page
+        return position % ring if position >= kv.first_token(end) else -1

@@ -86,6 +86,7 @@ class Attention:
             prob_dtype="F32",
             swa_layer_row=LAYER[self.ratio],
             swa_entries_per_page=paged.layout[SWA].entries_per_page,
+            swa_window_pages=paged.layout[SWA].window_pages,
             **more,
         )
         paged.commit(step)
@@ -109,6 +110,7 @@ class Attention:
             format="fp32",
             layer_row=LAYER[self.ratio],
             entries_per_page=paged.layout[SWA].entries_per_page,
+            window_pages=paged.layout[SWA].window_pages,
         )
 
     def store_entries(self, paged, step, kv):

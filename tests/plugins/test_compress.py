@@ -65,6 +65,7 @@ class Compressor:
             layer_row=0,
             entries_per_page=classes[self.cls].entries_per_page,
             state_entries_per_page=classes[state].entries_per_page,
+            state_window_pages=classes[state].window_pages,
         )
 
     def entries(self, paged, step, seq):

@@ -127,6 +127,7 @@ def insert(paged, step, q, kv, format, dtype):
         format=format,
         layer_row=1,
         entries_per_page=swa.entries_per_page,
+        window_pages=swa.window_pages,
     )
 
 

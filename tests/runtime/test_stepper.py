@@ -20,9 +20,10 @@ class Recorder:
     build = BuildSpec(max_batch_size=3, max_num_tokens=600, max_seq_len=700)
     layout = solve(TINY, "fp8", "fp4", mtp=True)
     plan = plan_for_sequences(layout, [700, 700])
+    ladders = None
 
     def step(self, batch, *, want_streams=False):
-        return SimpleNamespace(batch=batch)
+        return SimpleNamespace(batch=batch, logits=np.zeros((len(batch.logits_rows), 4)))
 
     def step_mtp(self, batch, streams):
         raise ArithmeticError("the engine failed")
@@ -34,13 +35,13 @@ def stepper():
 
 
 def free(stepper):
-    return {bucket: pool.num_free for bucket, pool in stepper.kv.pools.items()}
+    return {bucket: pool.num_free for bucket, pool in stepper.pools.items()}
 
 
 def test_a_batch_says_where_every_token_is(stepper):
     one, two = stepper.kv.open(), stepper.kv.open()
-    stepper.step([Chunk(pages=one, token_ids=[5, 6, 7])])
-    chunks = [Chunk(pages=one, token_ids=[8]), Chunk(pages=two, token_ids=[1, 2], all_logits=True)]
+    stepper.step([Chunk(row=one, token_ids=[5, 6, 7])])
+    chunks = [Chunk(row=one, token_ids=[8]), Chunk(row=two, token_ids=[1, 2], all_logits=True)]
     batch = stepper.step(chunks).batch
     assert batch.token_ids.tolist() == [8, 1, 2]
     assert batch.positions.tolist() == [3, 0, 1]
@@ -49,69 +50,73 @@ def test_a_batch_says_where_every_token_is(stepper):
     assert batch.seq_lens.tolist() == [4, 2]
     assert batch.logits_rows.tolist() == [0, 1, 2]
     assert batch.num_decodes == 1
-    assert (one.num_tokens, two.num_tokens) == (4, 2)
+    assert stepper.kv.num_tokens[[one, two]].tolist() == [4, 2]
 
 
 @pytest.mark.parametrize("bad", [-1, TINY.vocab_size, 2**31, 2**70, 1.5, None])
 def test_a_token_that_is_none_is_refused_and_costs_no_page(stepper, bad):
-    pages, before = stepper.kv.open(), free(stepper)
+    row, before = stepper.kv.open(), free(stepper)
     with pytest.raises(RequestError, match=rf"token id {bad!r}; the vocabulary is 0 to 129279"):
-        stepper.step([Chunk(pages=pages, token_ids=[bad, bad])])
+        stepper.step([Chunk(row=row, token_ids=[bad, bad])])
     assert free(stepper) == before
-    assert pages.num_tokens == 0
+    assert stepper.kv.num_tokens[row] == 0
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (2, 0), (0, 2)])
 def test_every_sequence_of_a_step_feeds_a_token(stepper, counts):
     before = free(stepper)
-    chunks = [Chunk(pages=stepper.kv.open(), token_ids=[7] * count) for count in counts]
+    chunks = [Chunk(row=stepper.kv.open(), token_ids=[7] * count) for count in counts]
     with pytest.raises(RequestError, match="at least one sequence and one token for each"):
         stepper.step(chunks)
     assert free(stepper) == before
 
 
-def test_a_sequence_comes_once_in_a_step_and_with_others_of_its_network(stepper):
-    one, closed, mtp = stepper.kv.open(), stepper.kv.open(), stepper.kv.open(mtp=True)
+def test_a_sequence_is_open_and_comes_once_in_a_step(stepper):
+    one, closed = stepper.kv.open(), stepper.kv.open()
     stepper.kv.close(closed)
-    for pages in ([one, one], [one, mtp], [one, closed], [closed]):
+    for rows in ([one, one], [one, closed], [closed]):
         before = free(stepper)
         with pytest.raises(AssertionError, match="sequence"):
-            stepper.step([Chunk(pages=p, token_ids=[1]) for p in pages])
+            stepper.step([Chunk(row=row, token_ids=[1]) for row in rows])
         assert free(stepper) == before
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [((1,) * 4, "max_batch_size 3"), ((601,), "max_num_tokens 600"), ((500, 500), "600")],
-)
-def test_limits_of_the_build_hold(stepper, counts, message):
-    chunks = [Chunk(pages=stepper.kv.open(), token_ids=[7] * count) for count in counts]
-    with pytest.raises(CapacityError, match=message):
+def test_no_more_sequences_than_a_step_takes(stepper):
+    for _ in range(3):
+        stepper.kv.open()
+    with pytest.raises(CapacityError, match="all 3 sequences of the block tables are in use"):
+        stepper.kv.open()
+
+
+@pytest.mark.parametrize("counts", [(601,), (500, 500)])
+def test_a_step_takes_max_num_tokens(stepper, counts):
+    chunks = [Chunk(row=stepper.kv.open(), token_ids=[7] * count) for count in counts]
+    with pytest.raises(CapacityError, match="max_num_tokens 600"):
         stepper.step(chunks)
 
 
 def test_a_sequence_ends_at_max_seq_len(stepper):
-    pages = stepper.kv.open()
+    row = stepper.kv.open()
     for count in (600, 99, 1):
-        stepper.step([Chunk(pages=pages, token_ids=[7] * count)])
+        stepper.step([Chunk(row=row, token_ids=[7] * count)])
     with pytest.raises(CapacityError, match=r"701 tokens in a sequence .* max_seq_len 700"):
-        stepper.step([Chunk(pages=pages, token_ids=[7])])
-    assert pages.num_tokens == 700
+        stepper.step([Chunk(row=row, token_ids=[7])])
+    assert stepper.kv.num_tokens[row] == 700
 
 
 def test_a_failing_engine_leaves_the_pages_as_they_were(stepper):
-    pages, before = stepper.kv.open(mtp=True), free(stepper)
+    row, before = stepper.mtp_kv.open(), free(stepper)
     with pytest.raises(ArithmeticError):
-        stepper.step_mtp([Chunk(pages=pages, token_ids=[7] * 300)], streams=np.zeros(0))
+        stepper.step_mtp([Chunk(row=row, token_ids=[7] * 300)], streams=np.zeros(0))
     assert free(stepper) == before
-    assert pages.num_tokens == 0
+    assert stepper.mtp_kv.num_tokens[row] == 0
 
 
 def test_a_new_stepper_takes_the_engine(stepper):
     """Two would hand out the same pages, and each would overwrite what the other keeps there."""
-    pages = stepper.kv.open()
-    stepper.step([Chunk(pages=pages, token_ids=[7])])
+    row = stepper.kv.open()
+    stepper.step([Chunk(row=row, token_ids=[7])])
     later = Stepper(stepper.engine)
-    later.step([Chunk(pages=later.kv.open(), token_ids=[7])])
+    later.step([Chunk(row=later.kv.open(), token_ids=[7])])
     with pytest.raises(AssertionError, match="belong to a stepper made later"):
-        stepper.step([Chunk(pages=pages, token_ids=[7])])
+        stepper.step([Chunk(row=row, token_ids=[7])])

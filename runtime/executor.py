@@ -1,0 +1,292 @@
+"""The loop over steps: takes requests in, runs what the scheduler plans, samples, and tells the news.
+
+`submit` and `cancel` may be called from any thread; `step` from one. Every accepted request ends with
+exactly one update that says `finished`, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from threading import Lock
+from typing import Any, Protocol
+
+from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull, RequestError
+from dsv4_trt.runtime.generation import Generation, LiveRequest
+from dsv4_trt.runtime.kv.retention import Retention
+from dsv4_trt.runtime.metrics import FinishReason, Metrics, PoolPages
+from dsv4_trt.runtime.request import Limits, Request, check_request
+from dsv4_trt.runtime.row_state import RowState, SampledToken
+from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.schedule.plan import StepPlan
+from dsv4_trt.runtime.schedule.scheduler import ScheduleLimits, Scheduler
+from dsv4_trt.runtime.schedule.sequence import Sequence, Status
+from dsv4_trt.runtime.stepper import Stepper
+from dsv4_trt.runtime.text_stream import TextStream
+from dsv4_trt.runtime.update import Update
+
+
+class TokenSampler(Protocol):
+    """Turns logits into tokens; see `runtime.sampler.Sampler`."""
+
+    def sample(self, logits: Any, rows: list[RowState]) -> list[SampledToken | Dsv4Error]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorConfig:
+    """How requests are served."""
+
+    max_num_seqs: int  # that run at the same time
+    max_num_tokens: int  # of one step
+    max_queue: int = 1024  # requests that may wait
+    retention: Retention | None = field(default_factory=Retention)  # None = no prefix cache
+
+
+class Executor:
+    """Requests in, updates out, over one stepper."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        sampler: TokenSampler,
+        config: ExecutorConfig,
+        *,
+        limits: Limits | None = None,
+        new_text: Callable[[SamplingParams], TextStream] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stepper = stepper
+        self.sampler = sampler
+        self.config = config
+        self.limits = stepper.engine if limits is None else limits
+        self.metrics = Metrics()
+        self.clock = clock
+        self._new_text = new_text
+        ladders = stepper.engine.ladders
+        self.scheduler = Scheduler(
+            stepper.kv,
+            ScheduleLimits(
+                max_num_seqs=config.max_num_seqs,
+                max_num_tokens=config.max_num_tokens,
+                decode_ladder=None if ladders is None else ladders.seqs,
+            ),
+            config.retention,
+        )
+        self._lock = Lock()
+        self._arrived: list[tuple[LiveRequest, Sequence]] = []
+        self._cancelled: list[str] = []
+        self._num_arrived = 0
+        self._live: dict[str, LiveRequest] = {}
+        self._generations: dict[Sequence, Generation] = {}
+        self._deadlines: list[tuple[float, str]] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._live)
+
+    def submit(self, request: Request) -> None:
+        """Accept a request; raises `RequestError`, or `QueueFull` when it may come back later."""
+        check_request(self.limits, request.prompt_ids, request.params)
+        if self._new_text is None and request.params.stop:
+            raise RequestError("stop strings need a tokenizer; use stop_token_ids")
+        if not 0 <= request.priority <= 1:
+            raise RequestError(f"priority is {request.priority!r}; expected a number from 0 to 1")
+        live = LiveRequest(request, self.clock())
+        with self._lock:
+            self._check_place(request)
+        sequence = Sequence.begin(request)
+        if self.config.retention is not None:
+            sequence.block_hashes()  # outside the lock and the steps: a long prompt takes long
+        with self._lock:
+            self._check_place(request)
+            self._live[request.request_id] = live
+            self._num_arrived += 1
+            sequence.arrival = self._num_arrived
+            self._arrived.append((live, sequence))
+            self.metrics.requests_accepted += 1
+
+    def cancel(self, request_id: str) -> None:
+        """End a request at the next step; nothing happens if it has ended."""
+        with self._lock:
+            self._cancelled.append(request_id)
+
+    def cancel_all(self) -> None:
+        """End every request at the next step."""
+        with self._lock:
+            self._cancelled += self._live
+
+    def abort(self, error: Exception) -> list[Update]:
+        """End every request with an error: `step` raised, so nothing can be relied on any more."""
+        updates = self._take_arrivals()
+        return updates + self._fail([g.sequence for g in self._generations.values()], error)
+
+    def step(self) -> list[Update]:
+        """Run one step, if there is something to run; returns the news."""
+        updates = self._take_arrivals()
+        plan = self.scheduler.schedule()
+        if plan is not None:
+            self._note_starts(plan)
+            started = self.clock()
+            updates += self._run(plan)
+            self.metrics.steps += 1
+            self.metrics.step_seconds.observe(self.clock() - started)
+        self._note_gauges()
+        return updates
+
+    def _check_place(self, request: Request) -> None:
+        if request.request_id in self._live:
+            raise RequestError(f"a request with the id '{request.request_id}' is running already")
+        waiting = len(self._arrived) + len(self.scheduler.waiting)
+        if waiting >= self.config.max_queue:
+            self.metrics.requests_refused += 1
+            raise QueueFull(
+                f"{waiting} requests wait, as many as the queue holds; try again later, or raise "
+                "max_queue"
+            )
+
+    def _take_arrivals(self) -> list[Update]:
+        """Begin what was submitted, end what was cancelled or is too late."""
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            cancelled, self._cancelled = self._cancelled, []
+        for live, sequence in arrived:
+            self._begin(live, sequence)
+            self.scheduler.add(sequence)
+            if live.request.deadline is not None:
+                heappush(self._deadlines, (live.request.deadline, live.request.request_id))
+        updates = [
+            u for request_id in cancelled for u in self._end_request(request_id, "cancelled")
+        ]
+        now = self.clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            updates += self._end_request(heappop(self._deadlines)[1], "timeout")
+        return updates
+
+    def _begin(self, live: LiveRequest, sequence: Sequence) -> Generation:
+        params = live.request.params
+        row = RowState(
+            name=live.request.request_id,
+            params=params,
+            eos_token_id=self.limits.spec.eos_token_id,
+            prompt_ids=live.request.prompt_ids,
+            index=sequence.index,
+        )
+        text = None if self._new_text is None else self._new_text(params)
+        generation = Generation(live, sequence, row, text)
+        live.generations.append(generation)
+        live.num_begun += 1
+        self._generations[sequence] = generation
+        return generation
+
+    def _run(self, plan: StepPlan) -> list[Update]:
+        preempted = self.scheduler.num_preempted
+        self.metrics.preemptions = preempted
+        try:
+            output = self.stepper.run(plan.record())
+        except Exception as error:  # whatever an engine may raise, its requests end with it
+            return self._fail(plan.sequences, error)
+        self.scheduler.settle(plan)
+        ready = [s for s in plan.prefilling if s.status is Status.DECODING]
+        generations = [self._generations[s] for s in (*plan.decoding, *ready)]
+        rows, places = self._siblings(generations)
+        logits = output.logits if len(places) == len(generations) else output.logits[places]
+        tokens = self.sampler.sample(logits, [g.row for g in rows])
+        return [self._advance(g, token) for g, token in zip(rows, tokens, strict=True)]
+
+    def _siblings(self, generations: list[Generation]) -> tuple[list[Generation], list[int]]:
+        """Add the other sequences of requests whose prompt is done; also which logits each reads."""
+        rows, places = [], []
+        for place, generation in enumerate(generations):
+            live = generation.request
+            rows.append(generation)
+            places.append(place)
+            while live.num_begun < live.request.params.n:
+                sibling = generation.sequence.sibling(live.num_begun)
+                rows.append(self._begin(live, sibling))
+                places.append(place)
+                for copy in self.scheduler.fork(generation.sequence, sibling):
+                    self.stepper.engine.copy_pages(*copy)
+        return rows, places
+
+    def _advance(self, generation: Generation, token: SampledToken | Dsv4Error) -> Update:
+        """What a sampled token means for its sequence."""
+        if isinstance(token, Dsv4Error):
+            return self._end(generation, "error", error=token)
+        text, reason = generation.take(token)
+        live = generation.request
+        self.metrics.output_tokens += 1
+        if not live.has_token:
+            live.has_token = True
+            self.metrics.ttft_seconds.observe(self.clock() - live.submitted)
+        if reason is not None:
+            return self._end(generation, reason, token=token, text=text)
+        return Update(
+            request_id=live.request.request_id,
+            index=generation.sequence.index,
+            token=token,
+            text=text,
+            num_cached=generation.sequence.num_cached or 0,
+        )
+
+    def _end(self, generation: Generation, reason: FinishReason, **news: Any) -> Update:
+        """A sequence ends; the last one of a request ends the request."""
+        live, sequence = generation.request, generation.sequence
+        self.scheduler.remove(sequence)
+        del self._generations[sequence]
+        live.generations.remove(generation)
+        if live.reason != "error":
+            live.reason = reason
+        request_id = live.request.request_id
+        if not live.generations:
+            with self._lock:
+                del self._live[request_id]
+            self.metrics.count_finished(live.reason)
+        return Update(
+            request_id=request_id,
+            index=sequence.index,
+            finish_reason=reason,
+            stop_reason=generation.stop_reason if reason == "stop" else None,
+            num_cached=sequence.num_cached or 0,
+            finished=not live.generations,
+            **news,
+        )
+
+    def _end_request(self, request_id: str, reason: FinishReason) -> list[Update]:
+        live = self._live.get(request_id)
+        if live is None:
+            return []
+        return [self._end(generation, reason) for generation in list(live.generations)]
+
+    def _fail(self, sequences: Iterable[Sequence], error: Exception) -> list[Update]:
+        """The engine failed in a step: its sequences end, others go on."""
+        fault = (
+            error
+            if isinstance(error, Dsv4Error)
+            else EngineFault(
+                f"the engine failed in this step ({type(error).__name__}: {error}); the request has "
+                "ended, run it again"
+            )
+        )
+        fault.__cause__ = None if fault is error else error
+        return [self._end(self._generations[s], "error", error=fault) for s in sequences]
+
+    def _note_starts(self, plan: StepPlan) -> None:
+        """Count prompts and hits, and the time in the queue, when a request first runs."""
+        for sequence in plan.prefilling:
+            live = self._generations[sequence].request
+            if not live.has_started:
+                live.has_started = True
+                self.metrics.queue_seconds.observe(self.clock() - live.submitted)
+                self.metrics.prompt_tokens += sequence.num_prompt
+                self.metrics.cached_tokens += sequence.num_cached or 0
+
+    def _note_gauges(self) -> None:
+        self.metrics.waiting = len(self.scheduler.waiting)
+        self.metrics.running = self.scheduler.num_running
+        self.metrics.pages = {
+            bucket: PoolPages(used=pool.num_held, cached=pool.num_cached, free=pool.num_free)
+            for bucket, pool in self.stepper.pools.items()
+        }

@@ -1,0 +1,1 @@
+"""Which sequences run, in which order and with how many tokens. Knows no torch."""

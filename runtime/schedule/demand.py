@@ -1,0 +1,60 @@
+"""How many pages sequences will want, where the exact number is not known yet or not worth computing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, ClassLayout
+from dsv4_trt.runtime.batch import IntArray
+
+Need = dict[Bucket, int]
+
+
+class Demand:
+    """Page counts by bucket over all layers of some classes."""
+
+    def __init__(self, classes: Sequence[ClassLayout]) -> None:
+        self._full = [kv for kv in classes if kv.window is None]
+        self._windows = [kv for kv in classes if kv.window is not None]
+        self._layers = dict.fromkeys(Bucket, 0)
+        for kv in classes:
+            self._layers[kv.bucket] += len(kv.layers)
+        block = np.arange(8 * LOGICAL_BLOCK, 9 * LOGICAL_BLOCK, dtype=np.int32)
+        self._mean = {kv.cache_class: float(kv.pages_for(block).mean()) for kv in self._windows}
+
+    def most_for_decodes(self, num_seqs: int) -> Need:
+        """Upper bound of what a token for each sequence takes: a page in every class and layer."""
+        return {bucket: num_seqs * layers for bucket, layers in self._layers.items()}
+
+    def to_finish_prompt(self, num_computed: int, length: int) -> Need:
+        """What a sequence takes that goes on from `num_computed` tokens to `length`."""
+        need = dict.fromkeys(Bucket, 0)
+        for kv in self._full:
+            pages = kv.end_page(length) - kv.end_page(num_computed)
+            need[kv.bucket] += pages * len(kv.layers)
+        for kv in self._windows:
+            need[kv.bucket] += (kv.window_pages + kv.tail_pages) * len(kv.layers)
+        return need
+
+    def held(self, num_tokens: int) -> Need:
+        """What a sequence of that many tokens holds between steps."""
+        need = dict.fromkeys(Bucket, 0)
+        for kv in (*self._full, *self._windows):
+            need[kv.bucket] += kv.pages_for(num_tokens) * len(kv.layers)
+        return need
+
+    def to_mean_windows(self, num_tokens: IntArray) -> Need:
+        """What these sequences lack if all their windows were as large as they are on average.
+
+        Windows grow and shrink while tokens come. Sequences that happen to be small together grow
+        together, so what they will take counts as taken.
+        """
+        lack = dict.fromkeys(Bucket, 0.0)
+        for kv in self._windows:
+            held = int(kv.pages_for(num_tokens).sum())
+            lack[kv.bucket] += (num_tokens.size * self._mean[kv.cache_class] - held) * len(
+                kv.layers
+            )
+        return {bucket: max(0, round(pages)) for bucket, pages in lack.items()}

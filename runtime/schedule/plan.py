@@ -1,0 +1,80 @@
+"""What the scheduler decided for one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dsv4_trt.kv_layout import LOGICAL_BLOCK
+from dsv4_trt.runtime.batch import IntArray
+from dsv4_trt.runtime.kv.marks import Mark
+from dsv4_trt.runtime.kv.retention import Retention
+from dsv4_trt.runtime.schedule.sequence import Sequence
+from dsv4_trt.runtime.step_arrays import StepRecord
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """Sequences of a step: those that decode, then those that feed `ends - num_computed` tokens."""
+
+    decoding: list[Sequence]
+    rows: IntArray  # [decoding] of the block tables
+    ends: IntArray  # [decoding] tokens after the step
+    prefilling: list[Sequence] = field(default_factory=list)
+    prefill_ends: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """All sequences, in the order of the step."""
+        return [*self.decoding, *self.prefilling]
+
+    @property
+    def all_ends(self) -> list[int]:
+        """Tokens of each sequence after the step."""
+        return [*self.ends.tolist(), *self.prefill_ends]
+
+    def mark_decodes(self, retention: Retention | None) -> None:
+        """Mark the decodes that complete a logical block."""
+        if retention is None:
+            return
+        for index in np.flatnonzero(self.ends % LOGICAL_BLOCK == 0).tolist():
+            sequence = self.decoding[index]
+            boundary = int(self.ends[index])
+            self.marks.append(Mark(index, boundary, 0, sequence.block_hashes()))
+
+    def add_prefill(self, sequence: Sequence, end: int, marks: list[Mark]) -> None:
+        """One more chunk, up to token `end`, with its marks."""
+        for mark in marks:
+            mark.index = len(self.decoding) + len(self.prefilling)
+        self.prefilling.append(sequence)
+        self.prefill_ends.append(end)
+        self.marks += marks
+
+    def record(self) -> StepRecord:
+        """The step as the stepper takes it. Only a chunk that reaches the last token wants logits."""
+        chunks = list(zip(self.prefilling, self.prefill_ends, strict=True))
+        ones = np.ones(self.rows.size, np.int32)
+        newest = [sequence.tokens[sequence.num_computed] for sequence in self.decoding]
+        fed = [sequence.tokens[sequence.num_computed : end] for sequence, end in chunks]
+        lengths = [part.size for part in fed]
+        wanted = [int(end == sequence.length) for sequence, end in chunks]
+        rows = [sequence.row for sequence in self.prefilling]
+        return StepRecord(
+            rows=np.concatenate([self.rows, np.array(rows, np.int32)]),
+            lengths=np.concatenate([ones, np.array(lengths, np.int32)]),
+            token_ids=np.concatenate([np.array(newest, np.int32), *fed]),
+            num_logits=np.concatenate([ones, np.array(wanted, np.int32)]),
+            num_decodes=len(self.decoding),
+            marks=self.marks,
+        )
+
+
+def chunk_marks(sequence: Sequence, end: int, retention: Retention | None) -> list[Mark]:
+    """Marks of a chunk up to token `end`, as of a step in which it is alone."""
+    if retention is None:
+        return []
+    hashes = sequence.block_hashes()
+    boundaries = retention.boundaries(sequence.num_computed, end)
+    return [Mark(0, at, nth, hashes) for nth, at in enumerate(boundaries)]

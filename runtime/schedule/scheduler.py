@@ -1,0 +1,299 @@
+"""Decides step by step which sequences run, within the tokens of a step, the rows and the pages.
+
+Every running sequence that decodes feeds its token; what is left of the step's tokens goes to prompts, in
+order of rank (priority, then arrival). Nobody overtakes: if the first in the queue has no room, the queue
+waits. A sequence is admitted when the pages of its whole prompt are there, so that prompts do not starve
+each other half way; output grows into what is free, and where that is not enough the lowest in rank is
+preempted: it gives up its pages and computes its tokens again later, from the newest cached boundary.
+
+Invariant: a sequence of the longest allowed length fits into the empty pools (`check_plan`), so the highest
+in rank always runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsv4_trt.errors import CapacityError
+from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket
+from dsv4_trt.ladder import Ladder
+from dsv4_trt.runtime.batch import IntArray
+from dsv4_trt.runtime.kv.cache import KvCache, PageCopy
+from dsv4_trt.runtime.kv.prefix_cache import Tail
+from dsv4_trt.runtime.kv.retention import Retention
+from dsv4_trt.runtime.schedule.demand import Demand, Need
+from dsv4_trt.runtime.schedule.plan import StepPlan, chunk_marks
+from dsv4_trt.runtime.schedule.sequence import NO_ROW, Sequence, Status
+from dsv4_trt.runtime.schedule.waiting import WaitingQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleLimits:
+    """What one step may hold."""
+
+    max_num_seqs: int
+    max_num_tokens: int
+    decode_ladder: Ladder | None = None  # decodes are padded to its rungs, which costs tokens
+
+
+class Scheduler:
+    """The queue, the running sequences and their pages."""
+
+    def __init__(self, kv: KvCache, limits: ScheduleLimits, retention: Retention | None) -> None:
+        self.kv = kv
+        self.limits = limits
+        self.retention = retention  # None = no prefix cache
+        self.waiting = WaitingQueue()
+        self.decoding: list[Sequence] = []
+        self.prefilling: list[Sequence] = []
+        self.num_preempted = 0
+        self._demand = Demand(kv.classes)
+        self._blocked: tuple[Sequence, list[int]] | None = None  # who, and the pages there were
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have a row."""
+        return len(self.decoding) + len(self.prefilling)
+
+    def add(self, sequence: Sequence) -> None:
+        """A new sequence waits for its turn."""
+        self.waiting.push(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence ends, wherever it is; its pages stay cached where the policy says so."""
+        if sequence.status is Status.WAITING:
+            self.waiting.remove(sequence)
+        elif sequence.status is not Status.FINISHED:
+            self._leave(sequence)
+        for tail in (sequence.prompt_tail, sequence.output_tail):
+            if tail is not None:
+                self.kv.prefix.touch(tail)
+        sequence.status = Status.FINISHED
+
+    def schedule(self) -> StepPlan | None:
+        """The next step, or None if nothing runs and nothing waits."""
+        while self.num_running or self.waiting:
+            self._make_way()
+            need = self._make_decodes_fit()
+            plan = self._plan_decodes()
+            self._plan_prefills(plan, need)
+            if plan.decoding or plan.prefilling:
+                return plan
+            self._preempt(self._lowest())  # prompts that are half way hold all pages
+        return None
+
+    def settle(self, plan: StepPlan) -> None:
+        """The step has run: the sequences have computed what it fed."""
+        for sequence, end in zip(plan.sequences, plan.all_ends, strict=True):
+            sequence.num_computed = end
+        for sequence, end in zip(plan.prefilling, plan.prefill_ends, strict=True):
+            sequence.has_fed = True
+            if end == sequence.length:
+                sequence.status = Status.DECODING
+                self.prefilling.remove(sequence)
+                self.decoding.append(sequence)
+        sequences = plan.sequences
+        for mark in plan.marks:
+            if mark.tail is not None:
+                self._replace_tail(sequences[mark.index], mark.tail)
+
+    def fork(self, sequence: Sequence, sibling: Sequence) -> list[PageCopy]:
+        """Let `sibling` decode from where `sequence` is; returns the copies to run before that.
+
+        Where there is no room it waits and computes the prompt itself.
+        """
+        if self._has_row():
+            try:
+                row, copies = self.kv.fork(sequence.row)
+            except CapacityError:
+                pass
+            else:
+                sibling.status, sibling.row = Status.DECODING, row
+                sibling.num_computed, sibling.num_cached = (
+                    sequence.num_computed,
+                    sequence.num_cached,
+                )
+                self.decoding.append(sibling)
+                return copies
+        self.add(sibling)
+        return []
+
+    def _make_way(self) -> None:
+        """Preempt sequences of lower priority if that lets the first in the queue run."""
+        head = self.waiting.peek()
+        if head is None or self._is_blocked(head):
+            return
+        lower = [s for s in self._running() if s.request.priority < head.request.priority]
+        if not lower:
+            return
+        most = _sum(*(self._demand.held(s.num_computed) for s in lower))
+        need = _sum(self._decode_need(), self._demand.to_finish_prompt(0, head.length))
+        pools = self.kv.pools
+        if any(pools[b].num_available + most[b] < pages for b, pages in need.items()):
+            return
+        for victim in sorted(lower, key=lambda s: s.rank, reverse=True):
+            if self._has_row() and self.kv.has_room(need):
+                return
+            self._preempt(victim)
+
+    def _has_row(self) -> bool:
+        return self.num_running < self.limits.max_num_seqs and self.kv.num_free_rows > 0
+
+    def _make_decodes_fit(self) -> Need:
+        """Preempt until every decoding sequence can feed its token; returns the pages that takes."""
+        while True:
+            need = self._decode_need()
+            if self.kv.has_room(need):
+                return need
+            self._preempt(self._lowest())
+
+    def _decode_need(self) -> Need:
+        """Pages that the decodes take; an upper bound where that is enough to know."""
+        if not (self.prefilling or self.waiting):
+            most = self._demand.most_for_decodes(len(self.decoding))
+            if self.kv.has_room(most):
+                return most
+        rows = _rows(self.decoding)
+        return self.kv.need(rows, self.kv.num_tokens[rows] + 1)
+
+    def _plan_decodes(self) -> StepPlan:
+        rows = _rows(self.decoding)
+        plan = StepPlan(list(self.decoding), rows, self.kv.num_tokens[rows] + 1)
+        plan.mark_decodes(self.retention)
+        return plan
+
+    def _plan_prefills(self, plan: StepPlan, need: Need) -> None:
+        """Chunks of prompts, by rank, as long as the step has tokens and pages for them."""
+        budget = self._budget()
+        running = sorted(self.prefilling, key=lambda s: s.rank, reverse=True)
+        admits = True
+        while budget > 0:
+            head = self.waiting.peek() if admits else None
+            if head is not None and (not running or head.rank < running[-1].rank):
+                admits = self._admit(head, need)
+                if admits:
+                    running.append(head)
+                continue
+            if not running:
+                return
+            fed = self._plan_chunk(plan, running.pop(), budget, need)
+            admits = admits and fed > 0
+            budget -= fed
+
+    def _plan_chunk(self, plan: StepPlan, sequence: Sequence, budget: int, need: Need) -> int:
+        """Add a sequence's next chunk if its pages are there; returns how many tokens it feeds."""
+        end = self._chunk_end(sequence, budget)
+        marks = chunk_marks(sequence, end, self.retention)
+        row, stop = np.array([sequence.row], np.int32), np.array([end], np.int32)
+        more = _sum(need, self.kv.need(row, stop, marks))
+        if not self.kv.has_room(more):
+            return 0
+        need.update(more)
+        plan.add_prefill(sequence, end, marks)
+        return end - sequence.num_computed
+
+    def _chunk_end(self, sequence: Sequence, budget: int) -> int:
+        """Where a chunk ends: at a logical block if it is not the last one.
+
+        Of a prompt in several chunks, the last one also stops at the last boundary before its end: the
+        window there stays for later hits, and a chunk that went on would hold three windows at once.
+        """
+        start, length = sequence.num_computed, sequence.length
+        end = min(length, start + budget)
+        boundary = end // LOGICAL_BLOCK * LOGICAL_BLOCK
+        stops = end < length or (sequence.has_fed and self.retention is not None)
+        return boundary if stops and boundary > start else end
+
+    def _budget(self) -> int:
+        """Tokens of the step that decodes leave."""
+        decodes, ladder = len(self.decoding), self.limits.decode_ladder
+        padded = ladder.rung(decodes) if ladder is not None and decodes else decodes
+        return self.limits.max_num_tokens - padded
+
+    def _admit(self, head: Sequence, need: Need) -> bool:
+        """Give the first in the queue a row, and a cached beginning, if its prompt has room."""
+        if self._is_blocked(head):
+            return False
+        if not (self._has_row() and self._try_admit(head, need)):
+            self._blocked = (head, self._available())
+            return False
+        self._blocked = None
+        return True
+
+    def _try_admit(self, head: Sequence, need: Need) -> bool:
+        row = self.kv.open()
+        tail = None
+        if self.retention is not None:
+            tail = self.kv.prefix.find(head.block_hashes(), head.length - 1)
+        if tail is not None:
+            self.kv.adopt(row, tail)
+        computed = 0 if tail is None else tail.num_tokens
+        claim = self._demand.to_finish_prompt(computed, head.length)
+        growth = self._demand.to_mean_windows(self.kv.num_tokens[_rows(self._running())])
+        if not self.kv.has_room(_sum(need, claim, growth)):
+            self.kv.close(row)
+            return False
+        self.waiting.remove(head)
+        head.status, head.row, head.has_fed = Status.PREFILLING, row, False
+        head.num_computed = computed
+        if head.num_cached is None:
+            head.num_cached = head.num_computed
+        self.prefilling.append(head)
+        return True
+
+    def _is_blocked(self, head: Sequence) -> bool:
+        """Whether nothing came free since this sequence last found no room."""
+        if self._blocked is None or self._blocked[0] is not head:
+            return False
+        return all(
+            now <= then for now, then in zip(self._available(), self._blocked[1], strict=True)
+        )
+
+    def _available(self) -> list[int]:
+        pools = self.kv.pools.values()
+        return [self.kv.num_free_rows, *(pool.num_available for pool in pools)]
+
+    def _running(self) -> Iterable[Sequence]:
+        return (*self.decoding, *self.prefilling)
+
+    def _lowest(self) -> Sequence:
+        """The running sequence that is last in rank."""
+        return max(self._running(), key=lambda s: s.rank)
+
+    def _preempt(self, victim: Sequence) -> None:
+        """A running sequence gives up its pages and waits again."""
+        self._leave(victim)
+        victim.status, victim.num_computed = Status.WAITING, 0
+        self.waiting.push(victim)
+        self.num_preempted += 1
+
+    def _leave(self, sequence: Sequence) -> None:
+        running = self.decoding if sequence.status is Status.DECODING else self.prefilling
+        running.remove(sequence)
+        self.kv.close(sequence.row)
+        sequence.row = NO_ROW
+
+    def _replace_tail(self, sequence: Sequence, tail: Tail) -> None:
+        """A sequence keeps its newest tail; the one before goes unless others use it."""
+        in_prompt = tail.num_tokens <= sequence.num_prompt
+        before = sequence.prompt_tail if in_prompt else sequence.output_tail
+        if in_prompt:
+            sequence.prompt_tail = tail
+        else:
+            sequence.output_tail = tail
+        assert self.retention is not None
+        if before is None or before is tail or before.is_shared:
+            return
+        if not self.retention.is_lasting(before.num_tokens):
+            self.kv.prefix.forget(before)
+
+
+def _rows(sequences: Iterable[Sequence]) -> IntArray:
+    return np.array([sequence.row for sequence in sequences], np.int32)
+
+
+def _sum(*needs: Need) -> Need:
+    return {bucket: sum(need[bucket] for need in needs) for bucket in Bucket}

@@ -1,0 +1,24 @@
+"""What the executor tells about a request: one update for each sequence that a step moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsv4_trt.errors import Dsv4Error
+from dsv4_trt.runtime.metrics import FinishReason
+from dsv4_trt.runtime.row_state import SampledToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """News of one sequence. Of all updates of a request exactly one, the last, has `finished`."""
+
+    request_id: str
+    index: int  # which of the request's sequences
+    token: SampledToken | None = None  # None where a sequence ended without a further token
+    text: str = ""  # what the token completed
+    finish_reason: FinishReason | None = None  # why this sequence ended; None while it goes on
+    stop_reason: str | int | None = None  # the stop string or token id that ended it
+    error: Dsv4Error | None = None  # with the reason "error"
+    num_cached: int = 0  # prompt tokens that were in the prefix cache
+    finished: bool = False
