@@ -21,7 +21,11 @@ from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 
 if TYPE_CHECKING:
     from dsv4_trt.runtime.bundle import Bundle
-    from dsv4_trt.runtime.generate import GeneratedToken
+    from dsv4_trt.runtime.completion_output import CompletionOutput
+    from dsv4_trt.runtime.llm import LLM
+    from dsv4_trt.runtime.request_output import RequestOutput
+    from dsv4_trt.runtime.row_state import SampledToken
+    from dsv4_trt.runtime.sampling_params import SamplingParams
     from dsv4_trt.runtime.tokenizer import Tokenizer
 
 
@@ -39,11 +43,15 @@ def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) ->
 @engine_dir_option
 @option("--prompt", help="Text to continue, as it stands after a begin-of-sentence token.")
 @option("--token_ids", callback=parse_token_ids, help="Prompt as token ids, '0,17,5'; prints ids.")
+@option("--n", type=int, default=1, help="Sequences to generate; several are shown at the end.")
 @option("--max_tokens", type=int, default=32, help="Most tokens to generate.")
 @option("--temperature", type=float, default=1.0, help="0 = greedy.")
 @option("--top_p", type=float, default=1.0, help="Smallest set of tokens reaching this share.")
 @option("--top_k", type=int, default=0, help="Only the K best tokens; 0 = off.")
 @option("--min_p", type=float, default=0.0, help="Drop tokens below this share of the best one.")
+@option("--repetition_penalty", type=float, default=1.0, help="Above 1: repeat less; 1 = off.")
+@option("--presence_penalty", type=float, default=0.0, help="Off each token that was put out.")
+@option("--frequency_penalty", type=float, default=0.0, help="The same, each time it was.")
 @option("--seed", type=int, help="Makes sampling repeatable.")
 @option("--stop", multiple=True, help="Text that ends generation; may be given several times.")
 @option("--logprobs", type=int, help="Print log-probabilities of the N best tokens of each step.")
@@ -68,43 +76,30 @@ def command(
     Example:
       dsv4-trt generate --engine_dir ENGINE --prompt "The sky is" --max_tokens 16 --temperature 0
     """
-    from dsv4_trt.kv_plan import plan_for_sequences
     from dsv4_trt.runtime.bundle import open_bundle
+    from dsv4_trt.runtime.prompt import encode_text
     from dsv4_trt.runtime.request import check_request
     from dsv4_trt.runtime.sampling_params import SamplingParams
-    from dsv4_trt.runtime.text_stream import TextStream
 
     if (prompt is None) == (token_ids is None):
         raise click.UsageError("give either --prompt or --token_ids")
     params = SamplingParams(**sampling)
     bundle = open_bundle(engine_dir, precision=precision, checkpoint_dir=checkpoint_dir)
-    text = None
+    tokenizer = None
     if prompt is not None:
         tokenizer = load_tokenizer(bundle)
-        token_ids = with_bos(bundle, tokenizer.encode(prompt))
-        text = TextStream(tokenizer, params, bundle.spec.eos_token_id)
+        token_ids = encode_text(prompt, bundle.spec, tokenizer)
     elif params.stop:
         raise RequestError("--stop needs text; give the prompt with --prompt")
     assert token_ids is not None
     check_request(bundle, token_ids, params)
-
-    from dsv4_trt.runtime.generate import (
-        generate,  # torch takes seconds; requests are checked first
-    )
-    from dsv4_trt.runtime.open import open_engine
-    from dsv4_trt.runtime.stepper import Stepper
-
-    plan = plan_for_sequences(bundle.layout, [len(token_ids) + params.max_tokens])
-    engine = open_engine(bundle, plan, device=device)
-    tokens = []
-    for token in generate(Stepper(engine), token_ids, params, text):
-        tokens.append(token)
-        if not as_json:
-            show(token, as_text=text is not None, with_logprobs=params.logprobs is not None)
-    if as_json:
-        click.echo(json.dumps(summary(token_ids, tokens)))
-    elif params.logprobs is None:
-        click.echo()
+    with open_llm(bundle, tokenizer, len(token_ids), params, device) as llm:
+        streaming = params.n == 1 and not as_json
+        request = llm.generate_async(token_ids, params, streaming=streaming)
+        if as_json:
+            click.echo(json.dumps(summary(request.result())))
+        else:
+            show(request, as_text=tokenizer is not None, with_logprobs=params.logprobs is not None)
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
@@ -119,30 +114,72 @@ def load_tokenizer(bundle: Bundle) -> Tokenizer:
     return tokenizer
 
 
-def with_bos(bundle: Bundle, token_ids: list[int]) -> list[int]:
-    """Put the begin-of-sentence token in front unless the text already wrote it."""
-    bos = bundle.spec.bos_token_id
-    return token_ids if token_ids[:1] == [bos] else [bos, *token_ids]
+def open_llm(
+    bundle: Bundle,
+    tokenizer: Tokenizer | None,
+    prompt_length: int,
+    params: SamplingParams,
+    device: str,
+) -> LLM:
+    """An engine that holds this one request and no more."""
+    from dsv4_trt.kv_plan import plan_for_sequences
+    from dsv4_trt.runtime.llm import LLM, KvCacheConfig
+
+    length = prompt_length + params.max_tokens
+    num_seqs = min(params.n, bundle.build.max_batch_size)
+    plan = plan_for_sequences(bundle.layout.trunk, [length] * num_seqs)
+    pages = {str(bucket): count for bucket, count in plan.num_pages.items()}
+    return LLM(
+        bundle,
+        tokenizer=tokenizer,
+        skip_tokenizer_init=tokenizer is None,
+        device=device,
+        kv_cache_config=KvCacheConfig(enable_block_reuse=False, pool_pages=pages),
+        max_batch_size=num_seqs,
+        max_seq_len=length,
+    )
 
 
-def show(token: GeneratedToken, *, as_text: bool, with_logprobs: bool) -> None:
-    """Print one token as it comes: its text or its id, or a line with log-probabilities."""
-    sampled = token.token
+def show(request: RequestOutput, *, as_text: bool, with_logprobs: bool) -> None:
+    """Print a request: a single sequence as its tokens come, several in turn, each with its index."""
+    several = len(request.outputs) > 1
+    for step in request:
+        for output in step.outputs:
+            if several:
+                click.echo(f"[{output.index}]" + ("\n" if with_logprobs else " "), nl=False)
+            start = output.num_seen
+            for token, text in zip(output.tokens[start:], output.texts[start:], strict=True):
+                show_token(token, text, as_text=as_text, with_logprobs=with_logprobs)
+            if output.finish_reason is not None and not with_logprobs:
+                click.echo()
+
+
+def show_token(token: SampledToken, text: str, *, as_text: bool, with_logprobs: bool) -> None:
+    """Print one token: its text or its id, or a line with log-probabilities."""
     if not with_logprobs:
-        click.echo(token.text if as_text else f"{sampled.token_id} ", nl=False)
+        click.echo(text if as_text else f"{token.token_id} ", nl=False)
         return
-    best = "  ".join(f"{token_id}:{logprob:.4f}" for token_id, logprob in sampled.top)
+    best = "  ".join(f"{token_id}:{logprob:.4f}" for token_id, logprob in token.top)
     top = f"  [{best}]" if best else ""
-    shown = f"  {token.text!r}" if as_text else ""
-    click.echo(f"{sampled.token_id:>7} {sampled.logprob:9.4f}{top}{shown}")
+    shown = f"  {text!r}" if as_text else ""
+    click.echo(f"{token.token_id:>7} {token.logprob:9.4f}{top}{shown}")
 
 
-def summary(prompt_ids: list[int], tokens: list[GeneratedToken]) -> dict[str, Any]:
-    """The whole run as data."""
+def summary(request: RequestOutput) -> dict[str, Any]:
+    """The whole run as data: of several sequences a list."""
+    prompt = {"prompt_token_ids": request.prompt_token_ids}
+    outputs = [sequence(output) for output in request.outputs]
+    if len(outputs) == 1:
+        return prompt | outputs[0]
+    indexed = [{"index": index, **output} for index, output in enumerate(outputs)]
+    return prompt | {"sequences": indexed}
+
+
+def sequence(output: CompletionOutput) -> dict[str, Any]:
+    """One sequence as data."""
     return {
-        "prompt_token_ids": prompt_ids,
-        "token_ids": [t.token.token_id for t in tokens],
-        "text": "".join(t.text for t in tokens),
-        "finish_reason": tokens[-1].finish_reason,
-        "tokens": [asdict(t.token) for t in tokens],
+        "token_ids": output.token_ids,
+        "text": output.text,
+        "finish_reason": output.finish_reason,
+        "tokens": [asdict(token) for token in output.tokens],
     }

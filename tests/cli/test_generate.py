@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_library():
     given = command.make_context("generate", ["--engine_dir", "x", "--token_ids", "0"]).params
     fields = {f.name for f in dataclasses.fields(SamplingParams)}
     sampling = {name: value for name, value in given.items() if name in fields}
-    assert len(sampling) == 9
+    assert len(sampling) == 13
     assert SamplingParams(**sampling) == SamplingParams()
 
 

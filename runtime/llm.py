@@ -1,0 +1,229 @@
+"""The Python API, in the names of TensorRT-LLM's: an engine that many callers share.
+
+    with LLM("demo/engine") as llm:
+        print(llm.generate("The sky is", SamplingParams(max_tokens=8)).outputs[0].text)
+
+The executor runs in a thread of its own. All methods may be called from any thread and from coroutines.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from math import isfinite
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dsv4_trt.contract import BuildSpec
+from dsv4_trt.errors import QueueFull, RequestError
+from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.completion_output import CompletionOutput, Logprob
+from dsv4_trt.runtime.executor_thread import ExecutorThread
+from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
+from dsv4_trt.runtime.llm_open import choose_bundle, choose_tokenizer, limit_sizes, open_executor
+from dsv4_trt.runtime.prompt import Prompt, PromptInput, is_batch, read_prompt
+from dsv4_trt.runtime.request import Request, check_request
+from dsv4_trt.runtime.request_output import RequestOutput
+from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.tokenizer import Tokenizer
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "KvCacheConfig",
+    "Logprob",
+    "RequestOutput",
+    "SamplingParams",
+]
+
+
+class LLM:
+    """An opened engine that serves requests until `shutdown`, the end of its `with`, or its own end."""
+
+    def __init__(
+        self,
+        model: str | Path | Bundle,
+        *,
+        tokenizer: str | Path | Tokenizer | None = None,
+        skip_tokenizer_init: bool = False,
+        device: str = "auto",
+        precision: str | None = None,
+        checkpoint_dir: str | Path | None = None,
+        kv_cache_config: KvCacheConfig | None = None,
+        max_batch_size: int | None = None,
+        max_num_tokens: int | None = None,
+        max_seq_len: int | None = None,
+        max_queue_size: int = 1024,
+    ) -> None:
+        """Open the engine of the bundle `model`.
+
+        `tokenizer` is a folder with a tokenizer.json; None = the bundle's, if it has one. `precision`
+        is "serving" or "exact"; None = "serving", or that of a `Bundle`. The three `max_` sizes may be
+        smaller than what the engine was built for, which is what None stands for. `max_queue_size` is
+        how many requests may wait.
+
+        Raises:
+            ConfigError: an illegal argument, or a size above what the engine was built for.
+            CapacityError: the memory does not hold one sequence of `max_seq_len`; names the largest.
+            BundleMismatch, CheckpointError: files that are damaged or do not belong together.
+        """
+        config = KvCacheConfig() if kv_cache_config is None else kv_cache_config
+        config.check()
+        check_whole("max_queue_size", max_queue_size, 1)
+        bundle = choose_bundle(model, precision, checkpoint_dir)
+        self.bundle = limit_sizes(bundle, max_batch_size, max_num_tokens, max_seq_len)
+        self.tokenizer = None if skip_tokenizer_init else choose_tokenizer(tokenizer, bundle)
+        executor = open_executor(self.bundle, self.tokenizer, config, device, max_queue_size)
+        self.kv_plan = executor.stepper.engine.plan
+        self._numbers = count()
+        self._thread = ExecutorThread(executor)
+        self._stop = weakref.finalize(self, self._thread.stop)  # at exit, too
+
+    def generate(
+        self,
+        inputs: PromptInput | Sequence[PromptInput],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> RequestOutput | list[RequestOutput]:
+        """Run one prompt, or a list of them, to the end: one `RequestOutput` each.
+
+        A prompt is a text, a list of token ids, `{"prompt": text}` or `{"prompt_token_ids": ids}`; a
+        text gets a begin-of-sentence token in front unless it wrote one. A list may be longer than the
+        queue. All prompts are checked before the first one runs.
+
+        Raises `RequestError` for an illegal request, and the error that ended a sequence; the others
+        are aborted then.
+        """
+        if not is_batch(inputs):
+            if isinstance(sampling_params, list | tuple):
+                raise RequestError("a list of sampling params was given for a single prompt")
+            return self._generate([inputs], [sampling_params])[0]  # type: ignore[list-item]
+        params = sampling_params
+        if not isinstance(params, list | tuple):
+            params = [params] * len(inputs)  # type: ignore[list-item]
+        if len(params) != len(inputs):
+            raise RequestError(
+                f"{len(params)} sampling params were given for {len(inputs)} prompts; give one for "
+                "all, or one each"
+            )
+        return self._generate(list(inputs), params)  # type: ignore[arg-type]
+
+    def generate_async(
+        self,
+        inputs: PromptInput,
+        sampling_params: SamplingParams | None = None,
+        *,
+        streaming: bool = False,
+        priority: float = 0.5,
+        cache_salt: str = "",
+        timeout: float | None = None,
+    ) -> RequestOutput:
+        """Start one prompt and return its handle, which can be awaited, iterated or asked for `result`.
+
+        Of `priority`, 0 to 1, higher is served first. Pages are shared only between requests with the
+        same `cache_salt`. After `timeout` seconds, waiting included, the request ends with what it has
+        and the reason "timeout".
+
+        Raises `RequestError` for an illegal request and `QueueFull` when too many wait.
+        """
+        _check_options(priority, cache_salt, timeout)
+        prompt, params = self._read(inputs, sampling_params)
+        deadline = None if timeout is None else self._thread.executor.clock() + timeout
+        return self._submit(
+            prompt,
+            params,
+            streaming=streaming,
+            priority=priority,
+            cache_salt=cache_salt,
+            deadline=deadline,
+        )
+
+    @property
+    def build(self) -> BuildSpec:
+        """The sizes that are served."""
+        return self.bundle.build
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Counters, histograms and gauges of now, as plain JSON data."""
+        return self._thread.executor.metrics.snapshot()
+
+    def shutdown(self) -> None:
+        """End all requests as "cancelled"; again is no error. The engine's memory goes with the LLM."""
+        self._stop()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    def _read(
+        self, inputs: PromptInput, params: SamplingParams | None
+    ) -> tuple[Prompt, SamplingParams]:
+        """A prompt and parameters that this engine can serve."""
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise RequestError(f"sampling params are {params!r}; expected SamplingParams")
+        prompt = read_prompt(inputs, self.bundle.spec, self.tokenizer)
+        check_request(self.bundle, prompt.token_ids, params)
+        return prompt, params
+
+    def _submit(
+        self, prompt: Prompt, params: SamplingParams, *, streaming: bool = False, **options: Any
+    ) -> RequestOutput:
+        request = Request(
+            request_id=str(next(self._numbers)),
+            prompt_ids=prompt.token_ids,
+            params=params,
+            **options,
+        )
+        handle = RequestOutput(
+            request, self._thread.cancel, prompt=prompt.text, streaming=streaming
+        )
+        self._thread.submit(request, handle)
+        return handle
+
+    def _generate(
+        self, inputs: list[PromptInput], params: Sequence[SamplingParams | None]
+    ) -> list[RequestOutput]:
+        checked = [self._read(*pair) for pair in zip(inputs, params, strict=True)]
+        handles: list[RequestOutput] = []
+        try:
+            for prompt, one in checked:
+                handles.append(self._submit_when_possible(prompt, one, handles))
+            return [handle.result() for handle in handles]
+        except BaseException:
+            for handle in handles:
+                handle.abort()
+            raise
+
+    def _submit_when_possible(
+        self, prompt: Prompt, params: SamplingParams, handles: list[RequestOutput]
+    ) -> RequestOutput:
+        """Submit, after waiting for own requests while the queue is full of them."""
+        while True:
+            try:
+                return self._submit(prompt, params)
+            except QueueFull:
+                running = next((h for h in handles if not h.finished), None)
+                if running is None:
+                    raise
+                running.result()
+
+
+def _check_options(priority: float, cache_salt: str, timeout: float | None) -> None:
+    if not isinstance(priority, int | float) or not 0 <= priority <= 1:
+        raise RequestError(f"priority is {priority!r}; expected a number from 0 to 1")
+    if not isinstance(cache_salt, str):
+        raise RequestError(f"cache_salt is {cache_salt!r}; expected a text")
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float) or not isfinite(timeout) or timeout < 0:
+        raise RequestError(f"timeout is {timeout!r}; expected seconds, a finite number from 0 on")

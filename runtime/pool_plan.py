@@ -1,0 +1,94 @@
+"""Pools for a bundle on a device: how much memory there is, and how the KV cache's pools share it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from math import ceil
+
+from dsv4_trt.errors import CapacityError
+from dsv4_trt.kv_layout import Bucket, KvLayout
+from dsv4_trt.kv_mix import Load, mean_pages
+from dsv4_trt.kv_plan import KvPlan, plan_pools
+from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
+
+
+def plan_for_device(bundle: Bundle, config: KvCacheConfig, device: str) -> KvPlan:
+    """Pools of one rank as `KvCacheConfig` says, for the trunk: the executor drafts no tokens.
+
+    `device` is "cpu" or "cuda".
+
+    Raises:
+        CapacityError: one sequence of `max_seq_len` does not fit; names the largest that does.
+        ConfigError: a mix with sequences above `max_seq_len`.
+    """
+    build, layout, on_gpu = bundle.build, bundle.layout.trunk, device == "cuda"
+    loads = config.mix(build.max_seq_len, build.max_batch_size, on_gpu=on_gpu)
+    fixed, tails = config.overrides, tails_per_step(bundle, config)
+    least = layout.peak_pages_per_sequence(build.max_seq_len, tails)
+    budget = int(free_bytes(bundle, device) * config.free_gpu_memory_fraction)
+    if config.max_gpu_total_bytes is not None:
+        budget = min(budget, config.max_gpu_total_bytes)
+    if config.max_tokens is not None:
+        _check_max_tokens(config.max_tokens, build.max_seq_len)
+        share = config.max_tokens / sum(load.count * load.length for load in loads)
+        budget = min(budget, _bytes_for(layout, loads, share, least, fixed))
+    elif not on_gpu and config.max_gpu_total_bytes is None:
+        budget = min(budget, _bytes_for(layout, loads, 1, least, fixed))
+    plan = plan_pools(
+        layout, budget, loads, max_seq_len=build.max_seq_len, tails=tails, overrides=fixed
+    )
+    return KvPlan(layout=bundle.layout, num_pages=plan.num_pages)
+
+
+def tails_per_step(bundle: Bundle, config: KvCacheConfig) -> int:
+    """Hit points that the chunk of one sequence can leave behind."""
+    build, retention = bundle.build, config.retention
+    if retention is None:
+        return 1
+    return retention.tails_per_step(min(build.max_num_tokens, build.max_seq_len))
+
+
+def free_bytes(bundle: Bundle, device: str) -> int:
+    """Memory of one rank without the KV cache.
+
+    On a GPU what is free now, less the weights, which are not there yet. On a CPU, where weights stay
+    mapped from their files and ranks share the memory, what Linux says is available.
+    """
+    if device == "cpu":
+        return _available_memory() // len(bundle.rank_files)
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    return int(free) - max(file.stat().st_size for file in bundle.rank_files)
+
+
+def _available_memory() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = dict(line.split(":") for line in file)
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):  # a sandbox without /proc: less exact, caches count as taken
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _check_max_tokens(max_tokens: int, max_seq_len: int) -> None:
+    if max_tokens < max_seq_len:
+        raise CapacityError(
+            f"max_tokens of the KV cache is {max_tokens:,}, one sequence of max_seq_len "
+            f"{max_seq_len:,} does not fit; the largest max_seq_len that fits is {max_tokens}"
+        )
+
+
+def _bytes_for(
+    layout: KvLayout,
+    loads: Sequence[Load],
+    share: float,
+    least: dict[Bucket, int],
+    fixed: dict[Bucket, int],
+) -> int:
+    """Bytes of pools that hold a share of a mix at rest, and at least one sequence in any step."""
+    mean = mean_pages(layout, loads)
+    pages = {b: max(ceil(mean[b] * share), least[b]) for b in Bucket} | fixed
+    return sum(count * layout.page_bytes[bucket] for bucket, count in pages.items())
