@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import isfinite
 from threading import Lock
 from typing import Any, Protocol
 
@@ -76,11 +77,12 @@ class Executor:
         )
         self._lock = Lock()
         self._arrived: list[tuple[LiveRequest, Sequence]] = []
-        self._cancelled: list[str] = []
+        self._cancelled: list[LiveRequest] = []
         self._num_arrived = 0
         self._live: dict[str, LiveRequest] = {}
         self._generations: dict[Sequence, Generation] = {}
-        self._deadlines: list[tuple[float, str]] = []
+        self._deadlines: list[tuple[float, int, LiveRequest]] = []  # the number settles ties
+        self._untold: list[Update] = []  # still there if a step raises half way
 
     @property
     def has_work(self) -> bool:
@@ -94,6 +96,8 @@ class Executor:
             raise RequestError("stop strings need a tokenizer; use stop_token_ids")
         if not 0 <= request.priority <= 1:
             raise RequestError(f"priority is {request.priority!r}; expected a number from 0 to 1")
+        if request.deadline is not None and not isfinite(request.deadline):
+            raise RequestError(f"deadline is {request.deadline!r}; expected finite seconds or None")
         live = LiveRequest(request, self.clock())
         with self._lock:
             self._check_place(request)
@@ -111,29 +115,37 @@ class Executor:
     def cancel(self, request_id: str) -> None:
         """End a request at the next step; nothing happens if it has ended."""
         with self._lock:
-            self._cancelled.append(request_id)
+            live = self._live.get(request_id)
+            if live is not None:
+                self._cancelled.append(live)
 
     def cancel_all(self) -> None:
         """End every request at the next step."""
         with self._lock:
-            self._cancelled += self._live
+            self._cancelled += self._live.values()
 
     def abort(self, error: Exception) -> list[Update]:
         """End every request with an error: `step` raised, so nothing can be relied on any more."""
-        updates = self._take_arrivals()
-        return updates + self._fail([g.sequence for g in self._generations.values()], error)
+        self._take_arrivals()
+        self._fail([g.sequence for g in self._generations.values()], error)
+        self._note_gauges()
+        return self._tell()
 
     def step(self) -> list[Update]:
         """Run one step, if there is something to run; returns the news."""
-        updates = self._take_arrivals()
+        self._take_arrivals()
         plan = self.scheduler.schedule()
         if plan is not None:
             self._note_starts(plan)
             started = self.clock()
-            updates += self._run(plan)
+            self._run(plan)
             self.metrics.steps += 1
             self.metrics.step_seconds.observe(self.clock() - started)
         self._note_gauges()
+        return self._tell()
+
+    def _tell(self) -> list[Update]:
+        updates, self._untold = self._untold, []
         return updates
 
     def _check_place(self, request: Request) -> None:
@@ -147,7 +159,7 @@ class Executor:
                 "max_queue"
             )
 
-    def _take_arrivals(self) -> list[Update]:
+    def _take_arrivals(self) -> None:
         """Begin what was submitted, end what was cancelled or is too late."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
@@ -156,14 +168,12 @@ class Executor:
             self._begin(live, sequence)
             self.scheduler.add(sequence)
             if live.request.deadline is not None:
-                heappush(self._deadlines, (live.request.deadline, live.request.request_id))
-        updates = [
-            u for request_id in cancelled for u in self._end_request(request_id, "cancelled")
-        ]
+                heappush(self._deadlines, (live.request.deadline, sequence.arrival, live))
+        for live in cancelled:
+            self._end_request(live, "cancelled")
         now = self.clock()
         while self._deadlines and self._deadlines[0][0] <= now:
-            updates += self._end_request(heappop(self._deadlines)[1], "timeout")
-        return updates
+            self._end_request(heappop(self._deadlines)[2], "timeout")
 
     def _begin(self, live: LiveRequest, sequence: Sequence) -> Generation:
         params = live.request.params
@@ -181,20 +191,22 @@ class Executor:
         self._generations[sequence] = generation
         return generation
 
-    def _run(self, plan: StepPlan) -> list[Update]:
+    def _run(self, plan: StepPlan) -> None:
         preempted = self.scheduler.num_preempted
         self.metrics.preemptions = preempted
         try:
             output = self.stepper.run(plan.record())
         except Exception as error:  # whatever an engine may raise, its requests end with it
-            return self._fail(plan.sequences, error)
+            self._fail(plan.sequences, error)
+            return
         self.scheduler.settle(plan)
         ready = [s for s in plan.prefilling if s.status is Status.DECODING]
         generations = [self._generations[s] for s in (*plan.decoding, *ready)]
         rows, places = self._siblings(generations)
         logits = output.logits if len(places) == len(generations) else output.logits[places]
         tokens = self.sampler.sample(logits, [g.row for g in rows])
-        return [self._advance(g, token) for g, token in zip(rows, tokens, strict=True)]
+        for generation, token in zip(rows, tokens, strict=True):
+            self._untold.append(self._advance(generation, token))
 
     def _siblings(self, generations: list[Generation]) -> tuple[list[Generation], list[int]]:
         """Add the other sequences of requests whose prompt is done; also which logits each reads."""
@@ -254,13 +266,12 @@ class Executor:
             **news,
         )
 
-    def _end_request(self, request_id: str, reason: FinishReason) -> list[Update]:
-        live = self._live.get(request_id)
-        if live is None:
-            return []
-        return [self._end(generation, reason) for generation in list(live.generations)]
+    def _end_request(self, live: LiveRequest, reason: FinishReason) -> None:
+        """End what is left of a request; another one may have its id by now."""
+        for generation in list(live.generations):
+            self._untold.append(self._end(generation, reason))
 
-    def _fail(self, sequences: Iterable[Sequence], error: Exception) -> list[Update]:
+    def _fail(self, sequences: Iterable[Sequence], error: Exception) -> None:
         """The engine failed in a step: its sequences end, others go on."""
         fault = (
             error
@@ -271,7 +282,8 @@ class Executor:
             )
         )
         fault.__cause__ = None if fault is error else error
-        return [self._end(self._generations[s], "error", error=fault) for s in sequences]
+        for sequence in sequences:
+            self._untold.append(self._end(self._generations[sequence], "error", error=fault))
 
     def _note_starts(self, plan: StepPlan) -> None:
         """Count prompts and hits, and the time in the queue, when a request first runs."""
