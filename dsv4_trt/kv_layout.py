@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Count = TypeVar("Count", int, "npt.NDArray[np.int32]")  # a number of tokens, or one for each sequence
+Count = TypeVar(
+    "Count", int, "npt.NDArray[np.int32]"
+)  # a number of tokens, or one for each sequence
 
 LOGICAL_BLOCK = 256  # native tokens of one logical block
 PAGE_ALIGNMENT = 576  # bytes; pages of quantized formats
+KEEP_ALL = 1 << 30  # tokens; more than any sequence has
 KV_BLOCK = 64  # channels that share one scale in an fp8 KV entry
 
 
@@ -97,6 +100,11 @@ class ClassLayout:
         return (misaligned + kept - 1) // self.tokens_per_page + 1
 
     @property
+    def kept_before(self) -> int:
+        """Tokens kept before the unfinished group, or of all where there are no groups."""
+        return KEEP_ALL if self.window is None else self.window - self.group
+
+    @property
     def tail_pages(self) -> int:
         """Pages of a window that ends with a logical block: what a prefix hit there needs."""
         return 0 if self.window is None else self.pages_for(8 * LOGICAL_BLOCK)
@@ -107,12 +115,8 @@ class ClassLayout:
         State keeps the unfinished group, and where groups overlap the one before it: at the end of a
         logical block that is nothing of HCA and 4 tokens of CSA.
         """
-        if self.window is None:
-            return end * 0
-        if self.group:
-            oldest = end // self.group * self.group - (self.window - self.group)
-        else:
-            oldest = end - self.window
+        group = self.group or 1
+        oldest = end // group * group - self.kept_before
         return oldest * (oldest > 0)
 
     def first_page(self, end: Count) -> Count:

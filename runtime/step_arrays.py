@@ -13,8 +13,9 @@ import numpy as np
 
 from dsv4_trt.ladder import Ladder
 from dsv4_trt.runtime.batch import IntArray, StepBatch
-from dsv4_trt.runtime.kv.cache import KvCache, PreparedStep
+from dsv4_trt.runtime.kv.cache import KvCache
 from dsv4_trt.runtime.kv.marks import Mark
+from dsv4_trt.runtime.kv.step import PreparedStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class StepArrays:
         self._token_ids = np.zeros(max_tokens, np.int32)
         self._positions = np.zeros(max_tokens, np.int32)
         self._seq_ids = np.zeros(max_tokens, np.int32)
-        self._slots = {c: np.zeros(max_tokens, np.int32) for c in kv.tables}
+        self._slots = np.zeros((len(kv.classes), max_tokens), np.int32)
         self._query_start = np.zeros(max_seqs + 1, np.int32)
         self._seq_lens = np.zeros(max_seqs, np.int32)
         self._table_rows = np.zeros(max_seqs, np.int32)
@@ -60,89 +61,93 @@ class StepArrays:
 
     def fill(self, record: StepRecord, step: PreparedStep) -> StepBatch:
         """The batch of a prepared step; it stays valid until the next one is filled."""
-        lengths, num_seqs = record.lengths, record.rows.size
-        tokens = record.token_ids.size
-        first = np.cumsum(lengths, dtype=np.int32) - lengths  # row of each sequence's first token
-        positions = self._positions[:tokens]
-        positions[:] = np.repeat(step.rows.starts - first, lengths)
-        positions += self._count[:tokens]
+        seqs, tokens = record.rows.size, record.token_ids.size
+        starts = self._query_start
+        np.cumsum(record.lengths, out=starts[1 : seqs + 1])
         self._token_ids[:tokens] = record.token_ids
-        self._seq_ids[:tokens] = np.repeat(self._count[:num_seqs], lengths)
-        slots = {c: buffer[:tokens] for c, buffer in self._slots.items()}
-        self.kv.fill_slots(step, lengths, positions, slots)
-        padding = self._pad_decodes(record.num_decodes, tokens)
-        seqs = self._fill_seqs(record, step, padding)
-        logits = self._fill_logits(record, first, padding)
-        total = self._pad_end(tokens + padding)
+        self._fill_positions(step.starts - starts[:seqs], record.lengths, tokens)
+        self.kv.fill_slots(step, record.lengths, self._positions[:tokens], self._slots[:, :tokens])
+        self._seq_lens[:seqs] = step.ends
+        self._table_rows[:seqs] = record.rows
+        logits = self._fill_logits(record, starts[1 : seqs + 1])
+        decodes = record.num_decodes
+        if self.ladders is not None:
+            decodes, seqs, tokens, logits = self._pad(self.ladders, decodes, seqs, tokens, logits)
         return StepBatch(
-            token_ids=self._token_ids[:total],
-            positions=self._positions[:total],
-            seq_ids=self._seq_ids[:total],
-            query_start=self._query_start[: seqs + 1],
+            token_ids=self._token_ids[:tokens],
+            positions=self._positions[:tokens],
+            seq_ids=self._seq_ids[:tokens],
+            query_start=starts[: seqs + 1],
             seq_lens=self._seq_lens[:seqs],
             table_rows=self._table_rows[:seqs],
             logits_rows=self._logits_rows[:logits],
-            num_decodes=record.num_decodes + padding,
+            num_decodes=decodes,
             block_tables=self.kv.tables,
-            slot_mappings={c: buffer[:total] for c, buffer in self._slots.items()},
+            slot_mappings=dict(zip(self.kv.tables, self._slots[:, :tokens], strict=True)),
         )
 
-    def _pad_decodes(self, decodes: int, tokens: int) -> int:
-        """Move the prefill tokens behind the rung of the decodes; returns how many rows that adds."""
-        padding = self._padding("seqs", decodes)
-        if not padding:
-            return 0
-        for array, fill in self._token_arrays():
-            array[decodes + padding : tokens + padding] = array[decodes:tokens].copy()
-            array[decodes : decodes + padding] = fill
-        self._seq_ids[decodes + padding : tokens + padding] += padding
-        return padding
+    def _fill_positions(self, offsets: IntArray, lengths: IntArray, tokens: int) -> None:
+        """Positions and sequences of the tokens; `offsets [num_seqs]` is position minus token row."""
+        seq_ids = self._count[: lengths.size]
+        if tokens > lengths.size:
+            offsets, seq_ids = np.repeat(offsets, lengths), np.repeat(seq_ids, lengths)
+        np.add(self._count[:tokens], offsets, out=self._positions[:tokens])
+        self._seq_ids[:tokens] = seq_ids
 
-    def _pad_end(self, tokens: int) -> int:
-        """Fill up to a rung of tokens; returns it."""
-        total = tokens + self._padding("tokens", tokens)
-        for array, fill in self._token_arrays():
-            array[tokens:total] = fill
-        return total
-
-    def _fill_seqs(self, record: StepRecord, step: PreparedStep, padding: int) -> int:
-        """Lengths, rows and query starts, with padding; returns the number of sequences."""
-        decodes, num_seqs = record.num_decodes, record.rows.size + padding
-        seqs = num_seqs + self._padding("seqs", num_seqs)
-        counts = np.zeros(seqs, np.int32)
-        for array, values, fill in (
-            (self._seq_lens[:seqs], step.rows.ends, 0),
-            (self._table_rows[:seqs], record.rows, 0),
-            (counts, record.lengths, 1),
-        ):
-            array[:decodes] = values[:decodes]
-            array[decodes : decodes + padding] = fill
-            array[decodes + padding : num_seqs] = values[decodes:]
-            array[num_seqs:] = 0
-        np.cumsum(counts, out=self._query_start[1 : seqs + 1])
-        return seqs
-
-    def _fill_logits(self, record: StepRecord, first: IntArray, padding: int) -> int:
-        """Rows whose logits are wanted, in the order of the sequences; returns how many with padding."""
+    def _fill_logits(self, record: StepRecord, ends: IntArray) -> int:
+        """Rows whose logits are wanted, in the order of the sequences; returns how many."""
         wanted = record.num_logits
-        end = first + record.lengths
-        end[record.num_decodes :] += padding
-        count = int(wanted.sum())
-        offsets = np.cumsum(wanted, dtype=np.int32) - wanted
-        rows = self._logits_rows[:count]
-        rows[:] = np.repeat(end - wanted - offsets, wanted)
-        rows += self._count[:count]
-        total = count + self._padding("seqs", count)
-        self._logits_rows[count:total] = 0
-        return total
+        if wanted.max() <= 1:
+            rows = ends[wanted > 0] - 1
+        else:
+            before = np.cumsum(wanted) - wanted
+            rows = np.repeat(ends - wanted - before, wanted) + np.arange(wanted.sum())
+        self._logits_rows[: rows.size] = rows
+        return rows.size
 
-    def _padding(self, which: str, count: int) -> int:
-        """Rows that bring a count to its rung; more logits than any rung (all positions) get none."""
-        if self.ladders is None or not count:
-            return 0
-        ladder: Ladder = getattr(self.ladders, which)
-        return 0 if count > ladder.maximum else ladder.rung(count) - count
+    def _pad(
+        self, ladders: StepLadders, decodes: int, seqs: int, tokens: int, logits: int
+    ) -> tuple[int, int, int, int]:
+        """Pad decodes, sequences, tokens and rows of logits to their rungs; returns those.
+
+        Every padding decode owns a row of padding, so that decode i is row i; other padding sequences
+        own none.
+        """
+        more = _padding(ladders.seqs, decodes)
+        for array, fill in self._token_arrays():
+            _open(array, decodes, tokens, more, fill)
+        self._seq_ids[decodes + more : tokens + more] += more
+        self._logits_rows[:logits] += more * (self._logits_rows[:logits] >= decodes)
+        for array in (self._seq_lens, self._table_rows):
+            _open(array, decodes, seqs, more, 0)
+        starts = self._query_start
+        _open(starts, decodes + 1, seqs + 1, more, 0)
+        starts[decodes + 1 : decodes + more + 1] = starts[decodes] + self._count[1 : more + 1]
+        starts[decodes + more + 1 : seqs + more + 1] += more
+        seqs, tokens = seqs + more, tokens + more
+        all_seqs = seqs + _padding(ladders.seqs, seqs)
+        all_tokens = tokens + _padding(ladders.tokens, tokens)
+        all_logits = logits + _padding(ladders.seqs, logits)
+        for array, fill in self._token_arrays():
+            array[tokens:all_tokens] = fill
+        for array in (self._seq_lens, self._table_rows):
+            array[seqs:all_seqs] = 0
+        starts[seqs + 1 : all_seqs + 1] = starts[seqs]
+        self._logits_rows[logits:all_logits] = 0
+        return decodes + more, all_seqs, all_tokens, all_logits
 
     def _token_arrays(self) -> list[tuple[IntArray, int]]:
         arrays = [(self._token_ids, 0), (self._positions, 0), (self._seq_ids, -1)]
-        return arrays + [(slots, -1) for slots in self._slots.values()]
+        return arrays + [(slots, -1) for slots in self._slots]
+
+
+def _padding(ladder: Ladder, count: int) -> int:
+    """How far it is to the next rung; more than any rung (logits of all positions) is not padded."""
+    return 0 if not count or count > ladder.maximum else ladder.rung(count) - count
+
+
+def _open(array: IntArray, at: int, end: int, more: int, fill: int) -> None:
+    """Move `array[at:end]` back by `more` and fill what that leaves."""
+    if more:
+        array[at + more : end + more] = array[at:end].copy()
+        array[at : at + more] = fill

@@ -13,18 +13,20 @@ class and layer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dsv4_trt.errors import CapacityError
-from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, CacheClass, ClassLayout
+from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, ClassLayout
 from dsv4_trt.runtime.batch import IntArray
+from dsv4_trt.runtime.kv.geometry import Geometry, PageRanges
 from dsv4_trt.runtime.kv.marks import Mark
-from dsv4_trt.runtime.kv.pool import PagePool
+from dsv4_trt.runtime.kv.pool import PageArray, PagePool
 from dsv4_trt.runtime.kv.prefix_cache import PageIds, PrefixCache, Tail
-from dsv4_trt.runtime.kv.tables import Cells, FullTable, Rows, WindowChange, WindowTable
+from dsv4_trt.runtime.kv.step import Added, Passed, PreparedStep
+from dsv4_trt.runtime.kv.tables import ClassTable, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +36,6 @@ class TableSize:
     max_seqs: int
     max_seq_len: int
     tails_per_step: int = 1  # boundaries that one chunk can leave behind
-
-
-@dataclass(slots=True)
-class PreparedStep:
-    """A step whose pages are in the tables; nothing has been dropped yet."""
-
-    rows: Rows
-    marks: Sequence[Mark]
-    full: list[tuple[FullTable, Cells]] = field(default_factory=list)
-    windows: list[tuple[WindowTable, WindowChange]] = field(default_factory=list)
 
 
 class PageCopy(NamedTuple):
@@ -68,22 +60,18 @@ class KvCache:
         prefix: PrefixCache,
         size: TableSize,
     ) -> None:
-        self.classes = tuple(classes)
+        order = list(Bucket)
+        self.classes = tuple(sorted(classes, key=lambda kv: order.index(kv.bucket)))
         self.pools = pools
         self.prefix = prefix
         self.size = size
         self.num_tokens = np.zeros(size.max_seqs, np.int32)
-        self._full: list[FullTable] = []
-        self._windows: list[WindowTable] = []
-        for kv in classes:
-            width = kv.table_width(size.max_seq_len, size.tails_per_step)
-            pool = pools[kv.bucket]
-            if kv.window is None:
-                self._full.append(FullTable(kv, pool, size.max_seqs, width))
-            else:
-                self._windows.append(WindowTable(kv, pool, size.max_seqs, width))
-        self._tables: tuple[FullTable | WindowTable, ...] = (*self._full, *self._windows)
-        self.tables = {table.kv.cache_class: table.table for table in self._tables}
+        self._geometry = Geometry(self.classes)
+        widths = [kv.table_width(size.max_seq_len, size.tails_per_step) for kv in self.classes]
+        self._tables = Tables(self.classes, pools, size.max_seqs, widths)
+        self._windows = [table for table in self._tables.by_class if table.ring]
+        self._full = [table for table in self._tables.by_class if not table.ring]
+        self.tables = {table.kv.cache_class: table.table for table in self._tables.by_class}
         self._free_rows = list(range(size.max_seqs - 1, -1, -1))
         self._is_open = np.zeros(size.max_seqs, np.bool_)
 
@@ -110,19 +98,18 @@ class KvCache:
     def close(self, row: int) -> None:
         """Drop everything a sequence holds."""
         assert self._is_open[row], f"row {row} is closed twice"
-        for table in self._tables:
-            table.close(row, int(self.num_tokens[row]))
+        tokens = int(self.num_tokens[row])
+        for table in self._tables.by_class:
+            table.pool.drop(table.held(row, tokens))
+            table.clear(row, tokens)
         self.num_tokens[row] = 0
         self._is_open[row] = False
         self._free_rows.append(row)
 
     def need(self, rows: IntArray, ends: IntArray, marks: Sequence[Mark] = ()) -> dict[Bucket, int]:
         """Pages that a step takes which brings `rows` to `ends` tokens."""
-        step = Rows(rows, self.num_tokens[rows], ends)
-        need = dict.fromkeys(Bucket, 0)
-        for table in self._tables:
-            need[table.kv.bucket] += table.count(step, marks)
-        return need
+        starts = self.num_tokens[rows]
+        return self._need(self._geometry.moves(starts, ends).new, starts, ends, marks)
 
     def has_room(self, need: Mapping[Bucket, int]) -> bool:
         """Whether the pools have that many pages once the prefix cache forgets all it can."""
@@ -133,55 +120,59 @@ class KvCache:
 
         Each row is open, comes once, and gets at least one token.
         """
-        self._make_room(self.need(rows, ends, marks))
-        step = PreparedStep(Rows(rows, self.num_tokens[rows], ends), marks)
-        step.full = [(table, table.take(step.rows, marks)) for table in self._full]
-        step.windows = [(table, table.take(step.rows, marks)) for table in self._windows]
+        starts = self.num_tokens[rows]
+        new, left = self._geometry.moves(starts, ends)
+        self._make_room(self._need(new, starts, ends, marks))
+        step = PreparedStep(rows, starts, ends, marks, left, self._add(rows, new))
+        for mark in marks:
+            if mark.boundary < ends[mark.index]:
+                for table in self._windows:
+                    self._pass(step, mark, table)
         return step
 
     def commit(self, step: PreparedStep) -> None:
         """The step has run: keep what later hits need, drop what left the windows."""
-        for number, mark in enumerate(step.marks):
-            mark.tail = self._keep(number, mark, step)
-        for table, change in step.windows:
-            table.commit(step.rows, change)
-        self.num_tokens[step.rows.rows] = step.rows.ends
+        for mark in step.marks:
+            mark.tail = self._keep(mark, step)
+        self._drop_left(step)
+        added, ids = step.added, self._tables.ids
+        ids[added.places] = added.pages
+        ids[added.places - added.rings] = added.pages
+        self._clear_passed(step)
+        self.num_tokens[step.rows] = step.ends
 
     def rollback(self, step: PreparedStep) -> None:
         """The step did not run: drop what it took and put the tables back."""
-        for full, cells in step.full:
-            full.rollback(cells)
-        for window, change in step.windows:
-            window.rollback(change)
+        added, ids = step.added, self._tables.ids
+        before = ids[added.places - added.rings]
+        ids[added.places] = np.where(added.rings > 0, before, -1)
+        self._drop(added.pages, added.buckets)
+        self._clear_passed(step)
 
     def fill_slots(
-        self,
-        step: PreparedStep,
-        lengths: IntArray,
-        positions: IntArray,
-        slots: Mapping[CacheClass, IntArray],
+        self, step: PreparedStep, lengths: IntArray, positions: IntArray, slots: IntArray
     ) -> None:
-        """Write each class's slot mapping `[num_tokens]`; tokens come sequence by sequence."""
-        for table in self._tables:
-            table.slots(step.rows, lengths, positions, slots[table.kv.cache_class])
+        """Write the slot mappings `[classes, num_tokens]`; tokens come sequence by sequence."""
+        self._geometry.slots(step.ends, lengths, positions, slots)
         for mark in step.marks:
-            first_row = int(lengths[: mark.index].sum())
-            for window in self._windows:
-                window.mark_slots(slots[window.kv.cache_class], step.rows, first_row, mark)
+            end = int(step.ends[mark.index])
+            if mark.boundary < end:
+                first_row = int(lengths[: mark.index].sum()) - int(step.starts[mark.index])
+                for kv, row in zip(self.classes, slots, strict=True):
+                    if kv.window is not None:
+                        tokens = mark.tokens(kv, int(step.starts[mark.index]))
+                        row[first_row + tokens] = mark.slots(kv, tokens, end)
 
     def adopt(self, row: int, tail: Tail) -> None:
         """An open row without tokens begins where `tail` ends; it holds the pages from here on."""
         assert not self.num_tokens[row], f"row {row} has {self.num_tokens[row]} tokens already"
-        tokens, path = tail.num_tokens, self.prefix.path(tail)
-        for full in self._full:
-            pages = np.stack([block.pages[full.kv.cache_class] for block in path], axis=1)
-            full.pool.share(pages)
-            full.place(row, tokens, pages)
-        for window in self._windows:
-            pages = tail.pages[window.kv.cache_class]
-            window.pool.share(pages)
-            window.place(row, tokens, pages)
-        self.num_tokens[row] = tokens
+        path = self.prefix.path(tail)
+        for table in self._tables.by_class:
+            name = table.kv.cache_class
+            pages = tail.pages[name] if table.ring else np.stack([b.pages[name] for b in path])
+            table.pool.share(pages)
+            table.begin(row, tail.num_tokens, pages)
+        self.num_tokens[row] = tail.num_tokens
         tail.is_shared = True
         self.prefix.touch(tail)
 
@@ -193,26 +184,40 @@ class KvCache:
         """
         tokens = int(self.num_tokens[row])
         partial = [
-            t for t in self._tables if t.kv.pages_for(tokens) and tokens % t.kv.tokens_per_page
+            kv for kv in self.classes if kv.pages_for(tokens) and tokens % kv.tokens_per_page
         ]
         need = dict.fromkeys(Bucket, 0)
-        for table in partial:
-            need[table.kv.bucket] += len(table.kv.layers)
+        for kv in partial:
+            need[kv.bucket] += len(kv.layers)
         self._make_room(need)
         new = self.open()
         copies = []
-        for table in self._tables:
-            pages = table.pages(row, tokens).copy()
-            if table in partial:
-                table.pool.share(pages[:, :-1])
-                fresh = table.pool.take(pages.shape[0])
-                copies.append(PageCopy(table.kv.bucket, pages[:, -1].copy(), fresh))
-                pages[:, -1] = fresh
+        for table in self._tables.by_class:
+            pages = table.held(row, tokens)
+            if table.kv in partial:
+                table.pool.share(pages[:-1])
+                fresh = table.pool.take(pages.shape[1])
+                copies.append(PageCopy(table.kv.bucket, pages[-1].copy(), fresh.astype(np.int32)))
+                pages[-1] = fresh
             else:
                 table.pool.share(pages)
-            table.place(new, tokens, pages)
+            table.begin(new, tokens, pages)
         self.num_tokens[new] = tokens
         return new, copies
+
+    def _need(
+        self, new: PageRanges, starts: IntArray, ends: IntArray, marks: Sequence[Mark]
+    ) -> dict[Bucket, int]:
+        need = dict.fromkeys(Bucket, 0)
+        for kv, count in zip(self.classes, new.num.sum(axis=1).tolist(), strict=True):
+            need[kv.bucket] += count * len(kv.layers)
+        for mark in marks:
+            end = int(ends[mark.index])
+            for table in self._windows if mark.boundary < end else ():
+                kv, passed = table.kv, mark.passed(table.kv, end)
+                held = kv.end_page(int(starts[mark.index]))
+                need[kv.bucket] += sum(page >= held for page in passed) * len(kv.layers)
+        return need
 
     def _make_room(self, need: Mapping[Bucket, int]) -> None:
         for bucket, count in need.items():
@@ -225,14 +230,56 @@ class KvCache:
                 )
         self.prefix.make_room(need)
 
-    def _keep(self, number: int, mark: Mark, step: PreparedStep) -> Tail:
-        row, blocks = int(step.rows.rows[mark.index]), mark.boundary // LOGICAL_BLOCK
+    def _add(self, rows: IntArray, new: PageRanges) -> Added:
+        """Put fresh pages where the step's new columns are."""
+        flat = new.flat()
+        places, rings = self._tables.places(flat, rows[flat.seqs], self._geometry.columns(flat))
+        buckets = self._tables.by_bucket(flat)
+        pages = np.concatenate([self.pools[bucket].take(count) for bucket, count in buckets])
+        places += rings
+        self._tables.ids[places] = pages
+        return Added(pages, places, rings, buckets)
 
-        def pages_of(index: int) -> PageIds:
-            return {table.kv.cache_class: table.block(row, index) for table in self._full}
+    def _drop_left(self, step: PreparedStep) -> None:
+        """Drop the pages that left the windows, and take them out of both rings."""
+        flat, ids = step.left.flat(), self._tables.ids
+        rows = step.rows[flat.seqs]
+        places, rings = self._tables.places(flat, rows, self._geometry.columns(flat))
+        self._drop(ids[places], self._tables.by_bucket(flat))
+        ids[places] = -1
+        ids[places + rings] = -1
 
-        tail = {
-            table.kv.cache_class: table.tail(row, number, mark, change)
-            for table, change in step.windows
-        }
-        return self.prefix.add(mark.hashes[:blocks], pages_of, tail)
+    def _drop(self, pages: PageArray, buckets: Sequence[tuple[Bucket, int]]) -> None:
+        end = 0
+        for bucket, count in buckets:
+            self.pools[bucket].drop(pages[end : end + count])
+            end += count
+
+    def _pass(self, step: PreparedStep, mark: Mark, table: ClassTable) -> None:
+        """Put the pages of a marked boundary that the window passes behind the rings."""
+        row, start, end = (int(a[mark.index]) for a in (step.rows, step.starts, step.ends))
+        kv, passed = table.kv, mark.passed(table.kv, end)
+        if not passed:
+            return
+        held = min(kv.end_page(start), passed.stop)
+        old = np.arange(passed.start, max(held, passed.start))
+        num_fresh = len(passed) - old.size
+        fresh = table.pool.take(len(kv.layers) * num_fresh).reshape(num_fresh, len(kv.layers))
+        columns = mark.first_column(kv) + np.arange(len(passed))
+        kept = table.columns[row, old % table.ring]
+        table.columns[row, columns] = np.concatenate([kept, fresh])
+        step.passed.append(Passed(table, row, columns, fresh))
+
+    def _clear_passed(self, step: PreparedStep) -> None:
+        for table, row, columns, fresh in step.passed:
+            table.columns[row, columns] = -1
+            table.pool.drop(fresh)
+
+    def _keep(self, mark: Mark, step: PreparedStep) -> Tail:
+        row, end = int(step.rows[mark.index]), int(step.ends[mark.index])
+
+        def pages_of(block: int) -> PageIds:
+            return {t.kv.cache_class: t.columns[row, block].copy() for t in self._full}
+
+        tail = {t.kv.cache_class: t.tail(row, mark, end) for t in self._windows}
+        return self.prefix.add(mark.hashes[: mark.boundary // LOGICAL_BLOCK], pages_of, tail)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dsv4_trt.kv_layout import ClassLayout
+from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.prefix_cache import Tail
 
 
@@ -27,3 +30,15 @@ class Mark:
     def first_column(self, kv: ClassLayout) -> int:
         """Column behind the rings where the boundary's first page stands."""
         return 2 * kv.window_pages + self.nth * kv.tail_pages
+
+    def tokens(self, kv: ClassLayout, start: int) -> IntArray:
+        """Tokens of the boundary's window that a chunk from `start` on computes."""
+        return np.arange(max(start, kv.first_token(self.boundary)), self.boundary, dtype=np.int32)
+
+    def slots(self, kv: ClassLayout, tokens: IntArray, end: int) -> IntArray:
+        """Slots of those tokens in a step that reaches token `end`."""
+        logical = tokens // kv.tokens_per_page
+        behind = self.first_column(kv) - kv.window_pages + logical - kv.first_page(self.boundary)
+        inside = logical % kv.window_pages
+        column = np.where(logical < kv.first_page(end), behind, inside)
+        return column * kv.entries_per_page + tokens % kv.tokens_per_page

@@ -17,7 +17,7 @@ from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, CacheClass
 from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.pool import PagePool
 
-PageIds = dict[CacheClass, IntArray]  # by class: [layers] of a block, [layers, pages] of a tail
+PageIds = dict[CacheClass, IntArray]  # by class: [layers] of a block, [pages, layers] of a tail
 
 
 @dataclass(slots=True, eq=False)

@@ -54,21 +54,29 @@ class StepPlan:
 
     def record(self) -> StepRecord:
         """The step as the stepper takes it. Only a chunk that reaches the last token wants logits."""
-        chunks = list(zip(self.prefilling, self.prefill_ends, strict=True))
-        ones = np.ones(self.rows.size, np.int32)
-        newest = [sequence.tokens[sequence.num_computed] for sequence in self.decoding]
-        fed = [sequence.tokens[sequence.num_computed : end] for sequence, end in chunks]
-        lengths = [part.size for part in fed]
-        wanted = [int(end == sequence.length) for sequence, end in chunks]
-        rows = [sequence.row for sequence in self.prefilling]
-        return StepRecord(
-            rows=np.concatenate([self.rows, np.array(rows, np.int32)]),
-            lengths=np.concatenate([ones, np.array(lengths, np.int32)]),
-            token_ids=np.concatenate([np.array(newest, np.int32), *fed]),
-            num_logits=np.concatenate([ones, np.array(wanted, np.int32)]),
-            num_decodes=len(self.decoding),
+        newest = [sequence.buffer[sequence.num_computed] for sequence in self.decoding]
+        record = StepRecord(
+            rows=self.rows,
+            lengths=np.ones(self.rows.size, np.int32),
+            token_ids=np.array(newest, np.int32),
+            num_logits=np.ones(self.rows.size, np.int32),
+            num_decodes=self.rows.size,
             marks=self.marks,
         )
+        if self.prefilling:
+            self._add_chunks(record)
+        return record
+
+    def _add_chunks(self, record: StepRecord) -> None:
+        chunks = list(zip(self.prefilling, self.prefill_ends, strict=True))
+        rows = [sequence.row for sequence in self.prefilling]
+        lengths = [end - sequence.num_computed for sequence, end in chunks]
+        wanted = [end == sequence.length for sequence, end in chunks]
+        fed = [sequence.tokens[sequence.num_computed : end] for sequence, end in chunks]
+        record.rows = np.concatenate([record.rows, np.array(rows, np.int32)])
+        record.lengths = np.concatenate([record.lengths, np.array(lengths, np.int32)])
+        record.num_logits = np.concatenate([record.num_logits, np.array(wanted, np.int32)])
+        record.token_ids = np.concatenate([record.token_ids, *fed])
 
 
 def chunk_marks(sequence: Sequence, end: int, retention: Retention | None) -> list[Mark]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -31,7 +32,7 @@ class Sequence:
 
     request: Request
     index: int  # which of the request's sequences
-    tokens: IntArray  # [prompt + max_tokens], filled up to `length`
+    buffer: array[int]  # prompt + max_tokens ids, known up to `length`
     length: int
     num_prompt: int
     arrival: int = 0  # rises from request to request
@@ -48,23 +49,28 @@ class Sequence:
     def begin(request: Request) -> Sequence:
         """The first sequence of a request."""
         num_prompt = len(request.prompt_ids)
-        tokens = np.empty(num_prompt + request.params.max_tokens, np.int32)
-        tokens[:num_prompt] = request.prompt_ids
-        return Sequence(request, 0, tokens, num_prompt, num_prompt)
+        buffer = array("i", request.prompt_ids)
+        buffer.frombytes(bytes(request.params.max_tokens * buffer.itemsize))
+        return Sequence(request, 0, buffer, num_prompt, num_prompt)
 
     def sibling(self, index: int) -> Sequence:
         """Another sequence of the same request, with nothing but the prompt."""
-        tokens = self.tokens.copy()
+        buffer = self.buffer[:]
         hashes = self.hashes[: self.num_prompt // LOGICAL_BLOCK]
         return Sequence(
             self.request,
             index,
-            tokens,
+            buffer,
             self.num_prompt,
             self.num_prompt,
             self.arrival,
             hashes=hashes,
         )
+
+    @property
+    def tokens(self) -> IntArray:
+        """The ids known so far, `[length]`, in place."""
+        return np.frombuffer(self.buffer, np.int32, self.length)
 
     @property
     def rank(self) -> tuple[float, int, int]:
@@ -73,10 +79,10 @@ class Sequence:
 
     def append(self, token_id: int) -> None:
         """A new output token, which is not computed yet."""
-        self.tokens[self.length] = token_id
+        self.buffer[self.length] = token_id
         self.length += 1
 
     def block_hashes(self) -> list[bytes]:
         """Hashes of all complete blocks of the tokens known so far."""
-        extend_hashes(self.hashes, self.tokens[: self.length], self.request.cache_salt)
+        extend_hashes(self.hashes, self.tokens, self.request.cache_salt)
         return self.hashes
