@@ -12,7 +12,7 @@ from dsv4_trt.runtime.tokenizer import Tokenizer
 
 PromptInput: TypeAlias = str | Sequence[int] | Mapping[str, str | Sequence[int]]
 
-_KEYS = ("prompt", "prompt_token_ids")
+_EXPECTED = {"prompt": "a text", "prompt_token_ids": "a list of whole numbers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,7 @@ def read_prompt(given: PromptInput, spec: ModelSpec, tokenizer: Tokenizer | None
     Raises `RequestError` for what is no prompt, and for text where there is no tokenizer.
     """
     if isinstance(given, Mapping):
-        if len(given) != 1 or not set(given) <= set(_KEYS):
-            raise RequestError(
-                f"a prompt has the keys {sorted(map(str, given))}; expected either 'prompt', a text, "
-                "or 'prompt_token_ids', a list of whole numbers"
-            )
-        key, value = next(iter(given.items()))
-        if isinstance(value, str) != (key == "prompt"):
-            raise RequestError(f"{key} is {str(value)[:80]!r}; expected {_expected(key)}")
-        return read_prompt(value, spec, tokenizer)
+        given = _only_value(given)
     if not isinstance(given, str):
         return Prompt(text=None, token_ids=_read_ids(given))
     if tokenizer is None:
@@ -59,6 +51,18 @@ def encode_text(text: str, spec: ModelSpec, tokenizer: Tokenizer) -> list[int]:
     """Token ids of a text, with the begin-of-sentence token in front unless the text wrote it."""
     token_ids, bos = tokenizer.encode(text), spec.bos_token_id
     return token_ids if token_ids[:1] == [bos] else [bos, *token_ids]
+
+
+def _only_value(given: Mapping[str, str | Sequence[int]]) -> str | Sequence[int]:
+    if len(given) != 1 or not set(given) <= set(_EXPECTED):
+        raise RequestError(
+            f"a prompt has the keys {sorted(map(str, given))}; expected either 'prompt', a text, or "
+            "'prompt_token_ids', a list of whole numbers"
+        )
+    key, value = next(iter(given.items()))
+    if isinstance(value, str) != (key == "prompt"):
+        raise RequestError(f"{key} is {str(value)[:80]!r}; expected {_EXPECTED[key]}")
+    return value
 
 
 def _read_ids(given: object) -> list[int]:
@@ -77,7 +81,3 @@ def _read_ids(given: object) -> list[int]:
 
 def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _expected(key: str) -> str:
-    return "a text" if key == "prompt" else "a list of whole numbers"
