@@ -53,6 +53,60 @@ def test_a_seed_repeats_and_seeds_differ(engine_dir):
     assert runs[0]["token_ids"] == runs[1]["token_ids"] != runs[2]["token_ids"]
 
 
+def test_several_sequences_are_listed_by_index(engine_dir):
+    args = (
+        "--token_ids",
+        "0 5 17",
+        "--max_tokens",
+        4,
+        "--seed",
+        1,
+        "--ignore_eos",
+        "--precision",
+        "exact",
+    )
+    several = generate(engine_dir, *args, "--n", 3)
+    sequences = several["sequences"]
+    assert [sequence["index"] for sequence in sequences] == [0, 1, 2]
+    assert len({tuple(sequence["token_ids"]) for sequence in sequences}) == 3
+    one = generate(engine_dir, *args)
+    assert one["token_ids"] == sequences[0]["token_ids"]
+    assert {"index", *one} == {"prompt_token_ids", *sequences[0]}
+    shown = run_cli("generate", "--engine_dir", engine_dir, *args, "--n", 3).splitlines()
+    assert shown == [
+        f"[{at}] " + "".join(f"{token_id} " for token_id in sequence["token_ids"])
+        for at, sequence in enumerate(sequences)
+    ]
+    lines = run_cli(
+        "generate", "--engine_dir", engine_dir, *args, "--n", 2, "--logprobs", 1
+    ).splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[0]", "[1]"]
+    assert [int(line.split()[0]) for line in lines if not line.startswith("[")] == [
+        token_id for sequence in sequences[:2] for token_id in sequence["token_ids"]
+    ]
+
+
+def test_more_sequences_than_an_engine_runs_at_once(workshop, tiny_a):
+    """They wait for each other and are the same ones."""
+    args = (
+        "--token_ids",
+        "0 5 17",
+        "--max_tokens",
+        3,
+        "--seed",
+        1,
+        "--ignore_eos",
+        "--n",
+        3,
+        "--precision",
+        "exact",
+    )
+    sizes = (("--max_batch_size", "1"), ())
+    runs = [generate(workshop.bundle_dir(tiny_a, build=build), *args) for build in sizes]
+    first, second = ([s["token_ids"] for s in run["sequences"]] for run in runs)
+    assert first == second
+
+
 def test_a_stop_token_ends_generation(workshop, tiny_a, engine_dir):
     """The golden prompt `eos` reaches the end-of-sentence token after a few greedy steps."""
     manifest = json.loads((tiny_a.parent / "manifest.json").read_text())
@@ -78,12 +132,21 @@ def test_text_needs_a_tokenizer(engine_dir):
         (("--token_ids", "0 512"), r"token id 512; the vocabulary is 0 to 511"),
         (("--token_ids", ""), "no tokens"),
         (("--token_ids", "0", "--temperature", -1), "temperature is -1.0"),
+        (("--token_ids", "0", "--n", 0), "n is 0"),
         (("--token_ids", "0", "--stop", "x"), "--prompt"),
     ],
 )
 def test_illegal_requests_are_refused(engine_dir, args, message):
     with pytest.raises(RequestError, match=message):
         generate(engine_dir, *args)
+
+
+def test_requests_are_checked_before_the_engine_is_opened(engine_dir, monkeypatch):
+    monkeypatch.setattr("dsv4_trt.runtime.llm.open_executor", None)
+    with pytest.raises(RequestError, match="token id 512"):
+        generate(engine_dir, "--token_ids", "0 512")
+    with pytest.raises(TypeError, match="not callable"):
+        generate(engine_dir, "--token_ids", "0 511")
 
 
 def run_program(*args):
