@@ -15,7 +15,7 @@ class KvChecks:
         """Entries of pages `[layers, n]` hold just these histories."""
         assert (pages >= 0).all(), f"{kv.cache_class}: a token that is needed has no page"
         pool = self.pools[kv.bucket]
-        assert (pool._holders[pages] + pool._keepers[pages] > 0).all(), "a free page is needed"
+        assert (pool.holders()[pages] + pool.keepers()[pages] > 0).all(), "a free page is needed"
         assert (self.owner[kv.bucket][pages] == self.owners(kv)[:, None]).all(), kv.cache_class
         found = self.written[kv.bucket][pages, entries]
         assert (found == history).all(), f"{kv.cache_class}: wrong contents"
@@ -50,7 +50,7 @@ class KvChecks:
         """Held pages and everything that sequences own."""
         held = {b: pool.num_held for b, pool in self.pools.items()}
         tables = {c: table.copy() for c, table in self.cache.tables.items()}
-        holders = {b: pool._holders.copy() for b, pool in self.pools.items()}
+        holders = {b: pool.holders() for b, pool in self.pools.items()}
         return held, tables, holders, self.cache.num_tokens.copy()
 
     def check_unchanged(self, before):
@@ -59,7 +59,7 @@ class KvChecks:
         for cache_class, table in self.cache.tables.items():
             np.testing.assert_array_equal(table, tables[cache_class])
         for bucket, pool in self.pools.items():
-            np.testing.assert_array_equal(pool._holders, holders[bucket])
+            np.testing.assert_array_equal(pool.holders(), holders[bucket])
         np.testing.assert_array_equal(self.cache.num_tokens, num_tokens)
 
     def check_no_holder_lost(self):
@@ -67,9 +67,9 @@ class KvChecks:
         for pool in self.pools.values():
             free = pool._free[: pool.num_free]
             assert np.unique(free).size == free.size
-            assert not pool._holders[free].any()
-            assert not pool._keepers[free].any()
-            held, kept = pool._holders > 0, pool._keepers > 0
+            assert not pool.holders()[free].any()
+            assert not pool.keepers()[free].any()
+            held, kept = pool.holders() > 0, pool.keepers() > 0
             assert pool.num_held == np.count_nonzero(held)
             assert pool.num_cached == np.count_nonzero(kept & ~held)
             assert pool.num_free + pool.num_held + pool.num_cached == pool.num_pages
@@ -137,8 +137,8 @@ class KvChecks:
                 assert pages.shape == (end - first, len(kv.layers))
                 self.check_role(kv, role[kv.bucket], pages.T, np.arange(first, end))
         for bucket, pool in self.pools.items():
-            np.testing.assert_array_equal(pool._holders, reach[bucket])
-            np.testing.assert_array_equal(pool._keepers, kept[bucket])
+            np.testing.assert_array_equal(pool.holders(), reach[bucket])
+            np.testing.assert_array_equal(pool.keepers(), kept[bucket])
 
     def check_role(self, kv, role, pages, logical):
         code = self.owners(kv)[:, None] * 100_000 + logical
@@ -154,8 +154,8 @@ class KvChecks:
                 column = tokens // kv.tokens_per_page
                 column = column if kv.window is None else column % kv.window_pages
                 pages = self.cache.tables[kv.cache_class][:, seq.row, column]
-                assert (self.pools[kv.bucket]._holders[pages] == 1).all(), kv.cache_class
-                assert not self.pools[kv.bucket]._keepers[pages].any(), kv.cache_class
+                assert (self.pools[kv.bucket].holders()[pages] == 1).all(), kv.cache_class
+                assert not self.pools[kv.bucket].keepers()[pages].any(), kv.cache_class
 
     def check_tree(self):
         """Every leaf has a tail; the way to the root is there; contents are the hashes' own."""

@@ -198,8 +198,8 @@ class KvModel(KvChecks):
         pages = self.cache.tables[kv.cache_class][:, table_rows[at], columns]
         assert (pages >= 0).all(), f"{kv.cache_class}: a slot without a page"
         pool = self.pools[kv.bucket]
-        assert (pool._holders[pages] == 1).all(), f"{kv.cache_class}: writes a shared page"
-        assert not pool._keepers[pages].any(), f"{kv.cache_class}: writes a cached page"
+        assert (pool.holders()[pages] == 1).all(), f"{kv.cache_class}: writes a shared page"
+        assert not pool.keepers()[pages].any(), f"{kv.cache_class}: writes a cached page"
         places = pages.astype(np.int64) * kv.entries_per_page + entries
         assert np.unique(places).size == places.size, f"{kv.cache_class}: two rows in one place"
         self.written[kv.bucket][pages, entries] = history[at]
