@@ -12,21 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from results_file import ROOT, circumstances, parser_of, write
+
 from dsv4_trt.convert.source import open_source
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 TARGET_RATIO = 0.60
 BASE_RSS_BYTES = 1 << 30  # the promise: 1 GiB and four times the largest source tensor
 TENSORS_IN_RSS = 4
@@ -34,25 +32,22 @@ TENSORS_IN_RSS = 4
 
 def main() -> int:
     args = _arguments()
-    circumstances = _circumstances(args)
+    about = circumstances("convert_throughput", args.note)
+    about |= {"preset": args.preset, "convert_options": args.convert_options}
     with tempfile.TemporaryDirectory(prefix="convert-bench-", dir=args.work_dir) as folder:
         source = Path(folder) / "source"
         _cli("make-checkpoint", "--preset", args.preset, "--seed", "1", "--output_dir", str(source))
-        result = {**circumstances, **_measure(source, Path(folder) / "copy", args)}
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"convert_throughput-{args.name}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        result = {**about, **_measure(source, Path(folder) / "copy", args)}
     print(json.dumps(result, indent=2))
+    write(args.name, result)
     return 0 if result["ratio_met"] and result["rss_met"] else 1
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--work_dir", type=Path, help="a folder on the disk to measure")
     parser.add_argument("--preset", default="flash-layers=1")
     parser.add_argument("--rounds", type=int, default=3, help="times each side is measured")
-    parser.add_argument("--name", default=platform.node(), help="goes into the result's file name")
-    parser.add_argument("--note", default="", help="what a reader of the result should know")
     parser.add_argument("convert_options", nargs="*", help="after --: more options of convert")
     return parser.parse_args()
 
@@ -121,33 +116,6 @@ def _measure(source: Path, target: Path, args: argparse.Namespace) -> dict[str, 
         "peak_rss_bytes": max(peaks),
         "rss_limit_bytes": limit,
         "rss_met": max(peaks) <= limit,
-    }
-
-
-def _circumstances(args: argparse.Namespace) -> dict[str, Any]:
-    cpu = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    return {
-        "benchmark": "convert_throughput",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit,
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 1),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "preset": args.preset,
-        "convert_options": args.convert_options,
-        "note": args.note,
     }
 
 

@@ -10,25 +10,18 @@ is timed as well.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
 import time
 from array import array
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
+from no_engine import no_engine
+from results_file import circumstances, parser_of, write
 
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.kv_layout import solve
 from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.presets import FLASH
-from dsv4_trt.runtime.batch import StepBatch, StepOutput
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.sampling_params import SamplingParams
@@ -36,8 +29,6 @@ from dsv4_trt.runtime.schedule.scheduler import ScheduleLimits, Scheduler
 from dsv4_trt.runtime.schedule.sequence import Sequence, Status
 from dsv4_trt.runtime.stepper import Stepper
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 TARGET_MS = 1.0
 NUM_SEQS = 256
 LONG, SHORT = 1 << 20, 8192
@@ -45,27 +36,9 @@ WARM_UP, STEPS = 64, 512  # two logical blocks
 ROOM = WARM_UP + STEPS  # tokens that each sequence decodes
 
 
-class NoEngine:
-    """Everything a stepper asks of an engine, and no work."""
-
-    spec = FLASH
-    ladders = None
-    owner: object = None
-
-    def __init__(self, length: int) -> None:
-        self.layout = solve(FLASH, "fp8", "fp8")
-        self.build = BuildSpec(
-            max_batch_size=NUM_SEQS, max_num_tokens=8192, max_seq_len=length + 2 * ROOM
-        )
-        need = self.layout.peak_pages_per_sequence(length + 2 * ROOM)
-        self.plan = KvPlan(layout=self.layout, num_pages={b: NUM_SEQS * n for b, n in need.items()})
-
-    def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
-        return StepOutput(logits=np.empty((len(batch.logits_rows), 0)), streams=None)  # type: ignore[arg-type]
-
-
 def main() -> int:
-    args = _arguments()
+    args = parser_of(__doc__).parse_args()
+    about = circumstances("step_overhead", args.note)
     cases = {
         f"{name}-{'aligned' if aligned else 'spread'}": _measure(length, aligned)
         for name, length in (("8K", SHORT), ("1M", LONG))
@@ -77,7 +50,8 @@ def main() -> int:
         )
     growth = cases["1M-spread"]["mean_ms"] / cases["8K-spread"]["mean_ms"]
     result = {
-        **_circumstances(args),
+        **about,
+        "numpy": np.__version__,
         "num_seqs": NUM_SEQS,
         "steps": STEPS,
         "cases": cases,
@@ -85,16 +59,18 @@ def main() -> int:
         "target_ms": TARGET_MS,
         "target_met": cases["1M-spread"]["mean_ms"] < TARGET_MS,
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"step_overhead-{args.name}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(f"1M over 8K: {growth:.2f}; wrote {path.relative_to(ROOT)}")
+    print(f"1M over 8K: {growth:.2f}")
+    write(args.name, result)
     return 0 if result["target_met"] else 1
 
 
 def _measure(length: int, aligned: bool) -> dict[str, float]:
     """Milliseconds of a step while `NUM_SEQS` sequences of `length` tokens decode."""
-    stepper = Stepper(NoEngine(length))  # type: ignore[arg-type]
+    layout, longest = solve(FLASH, "fp8", "fp8"), length + 2 * ROOM
+    need = layout.peak_pages_per_sequence(longest)
+    plan = KvPlan(layout=layout, num_pages={b: NUM_SEQS * pages for b, pages in need.items()})
+    build = BuildSpec(max_batch_size=NUM_SEQS, max_num_tokens=8192, max_seq_len=longest)
+    stepper = Stepper(no_engine(plan, build))
     limits = ScheduleLimits(max_num_seqs=NUM_SEQS, max_num_tokens=8192)
     scheduler = Scheduler(stepper.kv, limits, Retention())
     places = (
@@ -133,31 +109,6 @@ def _start(scheduler: Scheduler, stepper: Stepper, length: int) -> None:
     stepper.kv.commit(stepper.kv.prepare(rows, np.array([length], np.int32)))
     sequence.num_computed, sequence.status = length, Status.DECODING
     scheduler.decoding.append(sequence)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--name", default=platform.node(), help="goes into the result's file name")
-    parser.add_argument("--note", default="", help="what a reader of the result should know")
-    return parser.parse_args()
-
-
-def _circumstances(args: argparse.Namespace) -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    models = Path("/proc/cpuinfo").read_text("utf-8").split("model name\t: ")
-    return {
-        "benchmark": "step_overhead",
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": commit,
-        "cpu": models[1].split("\n")[0] if len(models) > 1 else platform.machine(),
-        "cores": os.cpu_count(),
-        "load_average": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "note": args.note,
-    }
 
 
 if __name__ == "__main__":

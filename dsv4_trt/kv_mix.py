@@ -45,7 +45,11 @@ def parse_mix(text: str) -> tuple[Load, ...]:
 
 
 def mean_pages(layout: KvLayout, mix: Iterable[Load]) -> dict[Bucket, Fraction]:
-    """Pages per bucket that the sequences of a mix hold at rest, windows at their mean."""
+    """Pages per bucket that the sequences of a mix hold at rest, on average.
+
+    Lengths are spread around those of the mix, so the last logical block is half full on average, and
+    windows count at the mean over all places in them.
+    """
     pages = dict.fromkeys(Bucket, Fraction(0))
     for load in mix:
         for kv in layout.classes.values():
@@ -54,9 +58,9 @@ def mean_pages(layout: KvLayout, mix: Iterable[Load]) -> dict[Bucket, Fraction]:
 
 
 def _mean(kv: ClassLayout, num_tokens: int) -> Fraction:
-    """Pages of one layer; of a window their mean over all places in it."""
+    """Pages of one layer."""
     if kv.window is None:
-        return Fraction(kv.pages_for(num_tokens))
+        return Fraction(num_tokens, kv.tokens_per_page) + Fraction(1, 2)
     period = lcm(kv.tokens_per_page, kv.group or 1)
     start = -(-kv.window // period) * period
     mean = Fraction(sum(kv.pages_for(start + i) for i in range(period)), period)

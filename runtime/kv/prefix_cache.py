@@ -65,6 +65,10 @@ class PrefixCache:
         """Hit points in the cache."""
         return len(self._tails)
 
+    def tails(self) -> list[Tail]:
+        """Hit points, least recently used first."""
+        return list(self._tails.values())
+
     def find(self, hashes: Sequence[bytes], max_tokens: int) -> Tail | None:
         """The longest hit of at most `max_tokens` tokens for a sequence with these block hashes."""
         depth = 0

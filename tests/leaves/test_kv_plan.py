@@ -167,19 +167,20 @@ def test_pools_are_in_the_proportion_of_the_mix():
 
 def test_mean_pages_of_one_sequence_by_hand():
     # swa: 3 pages, 2 at one place of 64. State of 4: 2 pages, 1 at one place of 4. State of 128 in
-    # pages of 8: 0 to 16 pages, 8 + 3/8 in the mean.
+    # pages of 8: 0 to 16 pages, 8 + 3/8 in the mean. 32 logical blocks, and half of another.
     swa, csa_state, hca_state = 43 * (3 - 1 / 64), 21 * 1.75, 20 * 8.375
     pages = mean_pages(SERVING, [Load(1, 8192)])
-    assert pages[LARGE] == swa + csa_state + hca_state + 21 * 32
-    assert pages[MIDDLE] == 21 * 1.75 + 21 * 32
-    assert pages[SMALL] == 20 * 32
+    assert pages[LARGE] == swa + csa_state + hca_state + 21 * 32.5
+    assert pages[MIDDLE] == 21 * 1.75 + 21 * 32.5
+    assert pages[SMALL] == 20 * 32.5
     assert mean_pages(SERVING, [Load(3, 8192)]) == {b: 3 * n for b, n in pages.items()}
 
 
 @given(layouts, st.integers(5, 20))
-def test_the_mean_is_that_of_all_lengths_in_a_block(layout, block):
-    places = [layout.pages_per_sequence(block * 256 + 1 + i) for i in range(256)]
-    found = mean_pages(layout, [Load(1, block * 256 + 1)])
+def test_the_mean_is_that_of_lengths_around(layout, block):
+    length = block * 256
+    places = [layout.pages_per_sequence(length + 1 + i) for i in range(-128, 128)]
+    found = mean_pages(layout, [Load(1, length)])
     for bucket in Bucket:
         assert sum(pages[bucket] for pages in places) == 256 * found[bucket]
 
