@@ -49,13 +49,15 @@ class StepArrays:
     ) -> None:
         self.kv = kv
         self.ladders = ladders
+        # padded decodes, and beside them as many prompts as there are places
+        all_seqs = max_seqs if ladders is None else max_seqs + ladders.seqs.maximum
         self._token_ids = np.zeros(max_tokens, np.int32)
         self._positions = np.zeros(max_tokens, np.int32)
         self._seq_ids = np.zeros(max_tokens, np.int32)
         self._slots = np.zeros((len(kv.classes), max_tokens), np.int32)
-        self._query_start = np.zeros(max_seqs + 1, np.int32)
-        self._seq_lens = np.zeros(max_seqs, np.int32)
-        self._table_rows = np.zeros(max_seqs, np.int32)
+        self._query_start = np.zeros(all_seqs + 1, np.int32)
+        self._seq_lens = np.zeros(all_seqs, np.int32)
+        self._table_rows = np.zeros(all_seqs, np.int32)
         self._logits_rows = np.zeros(max_tokens, np.int32)
         self._count = np.arange(max(max_tokens, max_seqs), dtype=np.int32)
 
