@@ -216,8 +216,8 @@ def test_results_do_not_keep_the_engine(llm):
 def test_ranks_in_one_process_generate_what_one_rank_does(workshop, tiny_a):
     params = SamplingParams(n=2, max_tokens=3, seed=5, ignore_eos=True)
     runs = []
-    for tp in (1, 2):
-        engine_dir = workshop.bundle_dir(tiny_a, tp=tp, build=BUILD)
+    for size in (1, 2):
+        engine_dir = workshop.bundle_dir(tiny_a, tp=size, ep=size, build=BUILD)
         with LLM(engine_dir, device="cpu", precision="exact", max_batch_size=4) as llm:
             runs.append(llm.generate(PROMPTS[1], params))
     assert [ids(run, index) for run in runs for index in (0, 1)] == [
