@@ -12,6 +12,7 @@ from dsv4_trt.presets import FLASH, cut_layers
 from dsv4_trt.runtime.kv.cache import KvCache, TableSize
 from dsv4_trt.runtime.kv.pool import PagePool
 from dsv4_trt.runtime.kv.prefix_cache import PrefixCache
+from dsv4_trt.runtime.kv.retention import Retention
 from tests.runtime.kv_model import KvModel
 
 SPEC = cut_layers(FLASH, 4)
@@ -170,6 +171,32 @@ def test_a_step_that_does_not_fit_takes_nothing():
     with pytest.raises(CapacityError, match=r"needs \d+ pages of the (large|middle|small) pool"):
         kv.step([(first, [1]), (second, [1] * 1000)])
     kv.check()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    formats=st.sampled_from(FORMATS),
+    retention=st.sampled_from(["newest", "every", 2]),
+    sizes=st.lists(st.one_of(SIZES, st.integers(1, 900)), max_size=12),
+    cached=st.integers(0, 2),
+)
+def test_the_longest_sequence_fits_into_pools_of_its_peak(formats, retention, sizes, cached):
+    """Whatever its steps are, and whatever the prefix cache holds."""
+    layout, most, chunk = solve(SPEC, *formats), 2000, 900
+    tails = Retention.parse(retention).tails_per_step(chunk)
+    pages = layout.peak_pages_per_sequence(most, tails)
+    kv = KvModel(layout, pages, max_seqs=1, max_seq_len=most, retention=retention)
+    for token in range(cached):
+        earlier = kv.open()
+        kv.step([(earlier, [2 + token] * 600)])
+        kv.close(earlier)
+    seq = kv.open()
+    for size in [*sizes, chunk, chunk, chunk]:
+        size = min(size, most - len(seq.tokens))
+        if size:
+            kv.step([(seq, [1] * size)])
+    kv.check()
+    assert len(seq.tokens) == most
 
 
 def test_trunk_and_mtp_share_the_pools():

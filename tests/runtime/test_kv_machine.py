@@ -170,7 +170,7 @@ class KvMachine(RuleBasedStateMachine):
 
 TestKvMachine = KvMachine.TestCase
 TestKvMachine.settings = settings(
-    max_examples=25,
+    max_examples=20,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
