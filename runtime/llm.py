@@ -11,20 +11,28 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from itertools import count
-from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, overload
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.errors import QueueFull, RequestError
+from dsv4_trt.errors import QueueFull
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.completion_output import CompletionOutput, Logprob
 from dsv4_trt.runtime.executor_thread import ExecutorThread
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
+from dsv4_trt.runtime.llm_inputs import (
+    Checked,
+    ManyPrompts,
+    OnePrompt,
+    check_options,
+    is_batch,
+    pair_inputs,
+    read_request,
+)
 from dsv4_trt.runtime.llm_open import choose_bundle, choose_tokenizer, limit_sizes, open_executor
-from dsv4_trt.runtime.prompt import Prompt, PromptInput, is_batch, read_prompt
-from dsv4_trt.runtime.request import Request, check_request
+from dsv4_trt.runtime.prompt import Prompt
+from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.request_output import RequestOutput
 from dsv4_trt.runtime.sampling_params import SamplingParams
 from dsv4_trt.runtime.tokenizer import Tokenizer
@@ -37,6 +45,8 @@ __all__ = [
     "RequestOutput",
     "SamplingParams",
 ]
+
+EXIT_SECONDS = 10.0  # how long a program that ends, or drops its LLM, waits for the step under way
 
 
 class LLM:
@@ -79,11 +89,21 @@ class LLM:
         self.kv_plan = executor.stepper.engine.plan
         self._numbers = count()
         self._thread = ExecutorThread(executor)
-        self._stop = weakref.finalize(self, self._thread.stop)  # at exit, too
+        self._at_end = weakref.finalize(self, self._thread.stop, EXIT_SECONDS)
 
+    @overload
+    def generate(
+        self, inputs: OnePrompt, sampling_params: SamplingParams | None = None
+    ) -> RequestOutput: ...
+    @overload
     def generate(
         self,
-        inputs: PromptInput | Sequence[PromptInput],
+        inputs: ManyPrompts,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]: ...
+    def generate(
+        self,
+        inputs: OnePrompt | ManyPrompts,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> RequestOutput | list[RequestOutput]:
         """Run one prompt, or a list of them, to the end: one `RequestOutput` each.
@@ -95,23 +115,13 @@ class LLM:
         Raises `RequestError` for an illegal request, and the error that ended a sequence; the others
         are aborted then.
         """
-        if not is_batch(inputs):
-            if isinstance(sampling_params, list | tuple):
-                raise RequestError("a list of sampling params was given for a single prompt")
-            return self._generate([inputs], [sampling_params])[0]  # type: ignore[list-item]
-        params = sampling_params
-        if not isinstance(params, list | tuple):
-            params = [params] * len(inputs)  # type: ignore[list-item]
-        if len(params) != len(inputs):
-            raise RequestError(
-                f"{len(params)} sampling params were given for {len(inputs)} prompts; give one for "
-                "all, or one each"
-            )
-        return self._generate(list(inputs), params)  # type: ignore[arg-type]
+        checked = [self._read(*pair) for pair in pair_inputs(inputs, sampling_params)]
+        found = self._generate(checked)
+        return found if is_batch(inputs) else found[0]
 
     def generate_async(
         self,
-        inputs: PromptInput,
+        inputs: OnePrompt,
         sampling_params: SamplingParams | None = None,
         *,
         streaming: bool = False,
@@ -127,7 +137,7 @@ class LLM:
 
         Raises `RequestError` for an illegal request and `QueueFull` when too many wait.
         """
-        _check_options(priority, cache_salt, timeout)
+        check_options(priority, cache_salt, timeout)
         prompt, params = self._read(inputs, sampling_params)
         deadline = None if timeout is None else self._thread.executor.clock() + timeout
         return self._submit(
@@ -151,7 +161,8 @@ class LLM:
 
     def shutdown(self) -> None:
         """End all requests as "cancelled"; again is no error. The engine's memory goes with the LLM."""
-        self._stop()
+        self._at_end.detach()
+        self._thread.stop()
 
     def __enter__(self) -> LLM:
         return self
@@ -164,16 +175,8 @@ class LLM:
     ) -> None:
         self.shutdown()
 
-    def _read(
-        self, inputs: PromptInput, params: SamplingParams | None
-    ) -> tuple[Prompt, SamplingParams]:
-        """A prompt and parameters that this engine can serve."""
-        params = SamplingParams() if params is None else params
-        if not isinstance(params, SamplingParams):
-            raise RequestError(f"sampling params are {params!r}; expected SamplingParams")
-        prompt = read_prompt(inputs, self.bundle.spec, self.tokenizer)
-        check_request(self.bundle, prompt.token_ids, params)
-        return prompt, params
+    def _read(self, inputs: object, params: SamplingParams | None) -> Checked:
+        return read_request(inputs, params, self.bundle, self.tokenizer)
 
     def _submit(
         self, prompt: Prompt, params: SamplingParams, *, streaming: bool = False, **options: Any
@@ -190,10 +193,7 @@ class LLM:
         self._thread.submit(request, handle)
         return handle
 
-    def _generate(
-        self, inputs: list[PromptInput], params: Sequence[SamplingParams | None]
-    ) -> list[RequestOutput]:
-        checked = [self._read(*pair) for pair in zip(inputs, params, strict=True)]
+    def _generate(self, checked: list[Checked]) -> list[RequestOutput]:
         handles: list[RequestOutput] = []
         try:
             for prompt, one in checked:
@@ -216,14 +216,3 @@ class LLM:
                 if running is None:
                     raise
                 running.result()
-
-
-def _check_options(priority: float, cache_salt: str, timeout: float | None) -> None:
-    if not isinstance(priority, int | float) or not 0 <= priority <= 1:
-        raise RequestError(f"priority is {priority!r}; expected a number from 0 to 1")
-    if not isinstance(cache_salt, str):
-        raise RequestError(f"cache_salt is {cache_salt!r}; expected a text")
-    if timeout is None:
-        return
-    if not isinstance(timeout, int | float) or not isfinite(timeout) or timeout < 0:
-        raise RequestError(f"timeout is {timeout!r}; expected seconds, a finite number from 0 on")

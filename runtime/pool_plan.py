@@ -9,7 +9,7 @@ from math import ceil
 from dsv4_trt.errors import CapacityError
 from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_mix import Load, mean_pages
-from dsv4_trt.kv_plan import KvPlan, plan_pools
+from dsv4_trt.kv_plan import KvPlan, plan_pools, size_text
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
 
@@ -54,14 +54,21 @@ def free_bytes(bundle: Bundle, device: str) -> int:
     """Memory of one rank without the KV cache.
 
     On a GPU what is free now, less the weights, which are not there yet. On a CPU, where weights stay
-    mapped from their files and ranks share the memory, what Linux says is available.
+    mapped from their files and ranks share the memory, what Linux says is available. Raises
+    `CapacityError` if the weights leave nothing.
     """
     if device == "cpu":
         return _available_memory() // len(bundle.rank_files)
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    return int(free) - max(file.stat().st_size for file in bundle.rank_files)
+    weights = max(file.stat().st_size for file in bundle.rank_files)
+    if weights >= free:
+        raise CapacityError(
+            f"the weights of {bundle.path} take {size_text(weights)}, the GPU has {size_text(free)} "
+            "free; end what else runs on it, or convert for more ranks with --tp_size"
+        )
+    return free - weights
 
 
 def _available_memory() -> int:

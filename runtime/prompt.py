@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.tokenizer import Tokenizer
-
-PromptInput: TypeAlias = str | Sequence[int] | Mapping[str, str | Sequence[int]]
 
 _EXPECTED = {"prompt": "a text", "prompt_token_ids": "a list of whole numbers"}
 
@@ -23,14 +20,7 @@ class Prompt:
     token_ids: list[int]
 
 
-def is_batch(inputs: object) -> bool:
-    """Whether these are several prompts: a list that is not one of token ids."""
-    if not isinstance(inputs, list | tuple):
-        return False
-    return not inputs or not _is_id(inputs[0])
-
-
-def read_prompt(given: PromptInput, spec: ModelSpec, tokenizer: Tokenizer | None) -> Prompt:
+def read_prompt(given: object, spec: ModelSpec, tokenizer: Tokenizer | None) -> Prompt:
     """Text becomes token ids, after a begin-of-sentence token; token ids stay as they are.
 
     Raises `RequestError` for what is no prompt, and for text where there is no tokenizer.
@@ -53,15 +43,15 @@ def encode_text(text: str, spec: ModelSpec, tokenizer: Tokenizer) -> list[int]:
     return token_ids if token_ids[:1] == [bos] else [bos, *token_ids]
 
 
-def _only_value(given: Mapping[str, str | Sequence[int]]) -> str | Sequence[int]:
+def _only_value(given: Mapping[object, object]) -> object:
     if len(given) != 1 or not set(given) <= set(_EXPECTED):
         raise RequestError(
             f"a prompt has the keys {sorted(map(str, given))}; expected either 'prompt', a text, or "
             "'prompt_token_ids', a list of whole numbers"
         )
-    key, value = next(iter(given.items()))
+    ((key, value),) = given.items()
     if isinstance(value, str) != (key == "prompt"):
-        raise RequestError(f"{key} is {str(value)[:80]!r}; expected {_EXPECTED[key]}")
+        raise RequestError(f"{key} is {str(value)[:80]!r}; expected {_EXPECTED[str(key)]}")
     return value
 
 
@@ -72,12 +62,13 @@ def _read_ids(given: object) -> list[int]:
             "of token ids, or a dict with 'prompt' or 'prompt_token_ids'"
         )
     for token in given:
-        if not _is_id(token):
+        if not is_id(token):
             raise RequestError(
                 f"a prompt has the token id {token!r}; expected whole numbers of type int"
             )
     return list(given)
 
 
-def _is_id(value: object) -> bool:
+def is_id(value: object) -> bool:
+    """Whether a value can be a token id: a whole number, and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -136,7 +136,8 @@ class RequestOutput:
     def _take(self, updates: list[Update]) -> None:
         for update in updates:
             self.outputs[update.index].take(update)
-            self.cached_tokens = max(self.cached_tokens, update.num_cached)
+            if update.index == 0:  # the sequence that computed the prompt
+                self.cached_tokens = update.num_cached
             if update.finished:
                 self.finished = True
                 for output in self.outputs:  # those that never began end as the last one did

@@ -112,6 +112,14 @@ def test_each_of_several_sequences_draws_its_own_numbers(llm):
     assert ids(run(1)) == sequences[0]
 
 
+def test_the_prompt_of_several_sequences_counts_once(workshop, tiny_a):
+    """Those that find no place compute it from what the first left in the cache, later."""
+    with open_llm(workshop, tiny_a, max_batch_size=1) as llm:
+        found = llm.generate(random_ids(260, seed=8), greedy(1, n=2))
+    assert found.cached_tokens == 0
+    assert ids(found, 0) == ids(found, 1)
+
+
 def test_text_in_text_out(llm, tokenizer_dir):
     tokenizer = Tokenizer.load(tokenizer_dir)
     request = llm.generate({"prompt": "The sky"}, greedy(8))

@@ -124,6 +124,15 @@ def test_ranks_share_the_memory_of_a_cpu(built, monkeypatch):
     assert free_bytes(built, "cpu") == 5 * GIB
 
 
+def test_a_gpu_has_what_the_weights_leave(built, monkeypatch):
+    weights = built.rank_files[0].stat().st_size
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (weights + GIB, 4 * GIB))
+    assert free_bytes(built, "cuda") == GIB
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (weights, 4 * GIB))
+    with pytest.raises(CapacityError, match=r"the weights of .* take .* free; end what else runs"):
+        free_bytes(built, "cuda")
+
+
 def test_available_memory_is_real():
     assert 1 << 20 < pool_plan._available_memory() < 1 << 50
 

@@ -6,7 +6,8 @@ import pytest
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.presets import TINY
-from dsv4_trt.runtime.prompt import Prompt, is_batch, read_prompt
+from dsv4_trt.runtime.llm_inputs import is_batch
+from dsv4_trt.runtime.prompt import Prompt, read_prompt
 from dsv4_trt.runtime.tokenizer import Tokenizer
 from tests.runtime.llms import BOS, write_tokenizer
 
