@@ -59,6 +59,8 @@ def read_request(
     params = SamplingParams() if params is None else params
     if not isinstance(params, SamplingParams):
         raise RequestError(f"sampling params are {params!r}; expected SamplingParams")
+    if params.stop and tokenizer is None:
+        raise RequestError("stop strings need a tokenizer; use stop_token_ids")
     prompt = read_prompt(inputs, bundle.spec, tokenizer)
     check_request(bundle, prompt.token_ids, params)
     return prompt, params

@@ -194,7 +194,8 @@ def test_an_opened_bundle_can_be_given(workshop, tiny_a):
         with pytest.raises(RequestError, match="has no tokenizer"):
             llm.generate("text")
         with pytest.raises(RequestError, match="stop strings need a tokenizer"):
-            llm.generate([5], SamplingParams(stop="x"))
+            llm.generate([[5], [5]], [greedy(1), SamplingParams(stop="x")])
+        assert llm.metrics["requests_accepted"] == 1
 
 
 @pytest.mark.parametrize("name", ["max_queue_size", "max_batch_size"])
