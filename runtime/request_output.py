@@ -104,8 +104,8 @@ class RequestOutput:
             self._news.append(updates)
             if any(update.finished for update in updates):
                 self._cancel = None  # who keeps results does not keep the engine
-            if not self.streaming:
-                self._take_all()
+            if not self.streaming and not self._take_all():
+                return  # nobody waits for less than the end
             self._changed.notify_all()
             waiters, self._waiters = self._waiters, []
         for loop, future in waiters:
