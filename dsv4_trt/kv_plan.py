@@ -38,11 +38,11 @@ class Concurrency:
     limited_by: Bucket
 
 
-def plan_for_sequences(layout: KvLayout, max_seq_lens: list[int]) -> KvPlan:
+def plan_for_sequences(layout: KvLayout, max_seq_lens: list[int], tails: int = 1) -> KvPlan:
     """Pools that hold sequences of these lengths at once, whatever the steps look like."""
     total = dict.fromkeys(Bucket, 0)
     for length in max_seq_lens:
-        for bucket, pages in layout.peak_pages_per_sequence(length).items():
+        for bucket, pages in layout.peak_pages_per_sequence(length, tails).items():
             total[bucket] += pages
     return KvPlan(layout=layout, num_pages=total)
 

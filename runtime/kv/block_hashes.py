@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+import numpy as np
+
 from dsv4_trt.kv_layout import LOGICAL_BLOCK
 from dsv4_trt.runtime.batch import IntArray
 
@@ -15,6 +17,7 @@ def extend_hashes(hashes: list[bytes], token_ids: IntArray, salt: str) -> None:
 
     Requests with different salts never share a block.
     """
+    assert token_ids.dtype == np.int32, f"tokens are {token_ids.dtype}; they are hashed as int32"
     for block in range(len(hashes), len(token_ids) // LOGICAL_BLOCK):
         before = hashes[-1] if hashes else b"salt:" + salt.encode("utf-8", "surrogatepass")
         first = block * LOGICAL_BLOCK

@@ -122,7 +122,9 @@ class KvCache:
         """
         starts = self.num_tokens[rows]
         new, left = self._geometry.moves(starts, ends)
-        self._make_room(self._need(new, starts, ends, marks))
+        need = self._need(new, starts, ends, marks)
+        self._check_room(need)
+        self.prefix.make_room(need)
         step = PreparedStep(rows, starts, ends, marks, left, self._add(rows, new))
         for mark in marks:
             if mark.boundary < ends[mark.index]:
@@ -173,8 +175,6 @@ class KvCache:
             table.pool.share(pages)
             table.begin(row, tail.num_tokens, pages)
         self.num_tokens[row] = tail.num_tokens
-        tail.is_shared = True
-        self.prefix.touch(tail)
 
     def fork(self, row: int) -> tuple[int, list[PageCopy]]:
         """A new row with the same tokens, and the pages to copy before either goes on.
@@ -189,8 +189,9 @@ class KvCache:
         need = dict.fromkeys(Bucket, 0)
         for kv in partial:
             need[kv.bucket] += len(kv.layers)
-        self._make_room(need)
+        self._check_room(need)
         new = self.open()
+        self.prefix.make_room(need)
         copies = []
         for table in self._tables.by_class:
             pages = table.held(row, tokens)
@@ -219,7 +220,7 @@ class KvCache:
                 need[kv.bucket] += sum(page >= held for page in passed) * len(kv.layers)
         return need
 
-    def _make_room(self, need: Mapping[Bucket, int]) -> None:
+    def _check_room(self, need: Mapping[Bucket, int]) -> None:
         for bucket, count in need.items():
             pool = self.pools[bucket]
             if count > pool.num_available:
@@ -228,7 +229,6 @@ class KvCache:
                     f"{pool.num_available} of {pool.num_pages} free or cached; run fewer or shorter "
                     "sequences, or plan larger pools"
                 )
-        self.prefix.make_room(need)
 
     def _add(self, rows: IntArray, new: PageRanges) -> Added:
         """Put fresh pages where the step's new columns are."""

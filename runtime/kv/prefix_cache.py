@@ -38,7 +38,8 @@ class Tail:
 
     block: Block
     pages: PageIds
-    is_shared: bool = False  # somebody else than the sequence that made it came by
+    maker: tuple[int, int] | None = None  # arrival and index of the sequence that made it
+    is_shared: bool = False  # others came by
 
     @property
     def num_tokens(self) -> int:
@@ -108,10 +109,15 @@ class PrefixCache:
         if block.tail is None:
             block.tail = Tail(block, tail_pages)
             self._keep(tail_pages)
-        else:
-            block.tail.is_shared = True
         self.touch(block.tail)
         return block.tail
+
+    def use(self, tail: Tail, user: tuple[int, int]) -> None:
+        """A sequence, named by arrival and index, made this tail or begins or passes there."""
+        if tail.maker is None:
+            tail.maker = user
+        tail.is_shared |= tail.maker != user
+        self.touch(tail)
 
     def touch(self, tail: Tail) -> None:
         """This tail is the most recently used one."""

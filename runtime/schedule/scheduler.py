@@ -173,7 +173,7 @@ class Scheduler:
         while budget > 0:
             head = self.waiting.peek() if admits else None
             if head is not None and (not running or head.rank < running[-1].rank):
-                admits = self._admit(head, need)
+                admits = self._admit(head, plan, need)
                 if admits:
                     running.append(head)
                 continue
@@ -213,17 +213,17 @@ class Scheduler:
         padded = ladder.rung(decodes) if ladder is not None and decodes else decodes
         return self.limits.max_num_tokens - padded
 
-    def _admit(self, head: Sequence, need: Need) -> bool:
+    def _admit(self, head: Sequence, plan: StepPlan, need: Need) -> bool:
         """Give the first in the queue a row, and a cached beginning, if its prompt has room."""
         if self._is_blocked(head):
             return False
-        if not (self._has_row() and self._try_admit(head, need)):
-            self._blocked = (head, self._available())
+        if not (self._has_row() and self._try_admit(head, plan, need)):
+            self._blocked = (head, self._available(need))
             return False
         self._blocked = None
         return True
 
-    def _try_admit(self, head: Sequence, need: Need) -> bool:
+    def _try_admit(self, head: Sequence, plan: StepPlan, need: Need) -> bool:
         row = self.kv.open()
         tail = None
         if self.retention is not None:
@@ -232,10 +232,12 @@ class Scheduler:
             self.kv.adopt(row, tail)
         computed = 0 if tail is None else tail.num_tokens
         claim = self._demand.to_finish_prompt(computed, head.length)
-        growth = self._demand.to_mean_windows(self.kv.num_tokens[_rows(self._running())])
+        growth = self._demand.to_mean_windows(self._tokens_after(plan))
         if not self.kv.has_room(_sum(need, claim, growth)):
             self.kv.close(row)
             return False
+        if tail is not None:
+            self.kv.prefix.use(tail, head.key)
         self.waiting.remove(head)
         head.status, head.row, head.has_fed = Status.PREFILLING, row, False
         head.num_computed = computed
@@ -243,6 +245,12 @@ class Scheduler:
             head.num_cached = head.num_computed
         self.prefilling.append(head)
         return True
+
+    def _tokens_after(self, plan: StepPlan) -> IntArray:
+        """What each running sequence holds once the step, as planned so far, has run."""
+        fed = dict(zip(plan.prefilling, plan.prefill_ends, strict=True))
+        ends = [fed.get(sequence, sequence.num_computed) for sequence in self.prefilling]
+        return np.concatenate([plan.ends, np.array(ends, np.int32)])
 
     def _is_blocked(self, head: Sequence) -> bool:
         """Whether nothing came free since this sequence last found no room."""
@@ -252,9 +260,11 @@ class Scheduler:
             now <= then for now, then in zip(self._available(), self._blocked[1], strict=True)
         )
 
-    def _available(self) -> list[int]:
-        pools = self.kv.pools.values()
-        return [self.kv.num_free_rows, *(pool.num_available for pool in pools)]
+    def _available(self, need: Need | None = None) -> list[int]:
+        """Rows and pages of each pool, but for those that a step needs."""
+        pools, taken = self.kv.pools, need or dict.fromkeys(Bucket, 0)
+        pages = (pool.num_available - taken[bucket] for bucket, pool in pools.items())
+        return [self.kv.num_free_rows, *pages]
 
     def _running(self) -> Iterable[Sequence]:
         return (*self.decoding, *self.prefilling)
@@ -278,6 +288,7 @@ class Scheduler:
 
     def _replace_tail(self, sequence: Sequence, tail: Tail) -> None:
         """A sequence keeps its newest tail; the one before goes unless others use it."""
+        self.kv.prefix.use(tail, sequence.key)
         in_prompt = tail.num_tokens <= sequence.num_prompt
         before = sequence.prompt_tail if in_prompt else sequence.output_tail
         if in_prompt:

@@ -73,6 +73,11 @@ class Sequence:
         return np.frombuffer(self.buffer, np.int32, self.length)
 
     @property
+    def key(self) -> tuple[int, int]:
+        """What tells a sequence from all others of an executor, ended ones too."""
+        return (self.arrival, self.index)
+
+    @property
     def rank(self) -> tuple[float, int, int]:
         """Order of service, smallest first: priority, then arrival."""
         return (-self.request.priority, self.arrival, self.index)

@@ -50,6 +50,7 @@ class PagedSequences:
         if tail is None:
             return 0
         self.kv.adopt(seq.row, tail)
+        self.stepper.prefix.use(tail, id(seq))
         seq.tokens = list(tokens[: tail.num_tokens])
         return tail.num_tokens
 
@@ -85,6 +86,7 @@ class PagedSequences:
 
     def replace_tail(self, seq, tail):
         """As an executor does: a newer tail replaces one that neither lasts nor is shared."""
+        self.stepper.prefix.use(tail, id(seq))
         old, seq.tail = seq.tail, tail
         if old is None or old is tail or old.is_shared:
             return

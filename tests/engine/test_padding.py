@@ -22,7 +22,12 @@ class Recorded:
         return getattr(self.engine, name)
 
     def step(self, batch, *, want_streams=False):
-        sizes = (batch.num_decodes, len(batch.seq_lens), len(batch.token_ids), len(batch.logits_rows))
+        sizes = (
+            batch.num_decodes,
+            len(batch.seq_lens),
+            len(batch.token_ids),
+            len(batch.logits_rows),
+        )
         self.sizes.append(sizes)
         return self.engine.step(batch, want_streams=want_streams)
 

@@ -90,6 +90,7 @@ class KvModel(KvChecks):
         assert tail.num_tokens <= len(tokens) - 1
         assert not tail.num_tokens % LOGICAL_BLOCK
         self.cache.adopt(seq.row, tail)
+        self.prefix.use(tail, id(seq))
         seq.grow(tokens[: tail.num_tokens])
         self.check_reads(seq)
         return tail.num_tokens
@@ -161,6 +162,7 @@ class KvModel(KvChecks):
 
     def leave_behind(self, seq, mark):
         """As an executor does: a newer tail replaces one that neither lasts nor is shared."""
+        self.prefix.use(mark.tail, id(seq))
         old, seq.tail = seq.tail, mark.tail
         if old is None or old is mark.tail or old.is_shared:
             return
