@@ -87,10 +87,10 @@ class Scheduler:
 
     def settle(self, plan: StepPlan) -> None:
         """The step has run: the sequences have computed what it fed."""
-        for sequence, end in zip(plan.sequences, plan.all_ends, strict=True):
-            sequence.num_computed = end
+        for sequence in plan.decoding:
+            sequence.num_computed += 1
         for sequence, end in zip(plan.prefilling, plan.prefill_ends, strict=True):
-            sequence.has_fed = True
+            sequence.num_computed, sequence.has_fed = end, True
             if end == sequence.length:
                 sequence.status = Status.DECODING
                 self.prefilling.remove(sequence)
@@ -130,14 +130,33 @@ class Scheduler:
         if not lower:
             return
         most = _sum(*(self._demand.held(s.num_computed) for s in lower))
-        need = _sum(self._decode_need(), self._demand.to_finish_prompt(0, head.length))
+        claim = self._claim(head)
+        need = _sum(claim, self._need_of(s for s in self._running() if s not in lower))
         pools = self.kv.pools
         if any(pools[b].num_available + most[b] < pages for b, pages in need.items()):
             return
         for victim in sorted(lower, key=lambda s: s.rank, reverse=True):
-            if self._has_row() and self.kv.has_room(need):
+            if self._has_row() and self.kv.has_room(_sum(claim, self._need_of(self._running()))):
                 return
             self._preempt(victim)
+
+    def _claim(self, head: Sequence) -> Need:
+        """The most that `_try_admit` asks for a sequence, its cached beginning included."""
+        tail = None if self.retention is None else self._find(head)
+        cached = 0 if tail is None else tail.num_tokens
+        finish = self._demand.to_finish_prompt(cached, head.length)
+        return _sum(self._demand.held(cached), finish)
+
+    def _need_of(self, running: Iterable[Sequence]) -> Need:
+        """What `_try_admit` sees taken by these running sequences, besides what they hold."""
+        sequences = tuple(running)
+        rows = _rows(s for s in sequences if s.status is Status.DECODING)
+        ends = [s.num_computed + (s.status is Status.DECODING) for s in sequences]
+        growth = self._demand.to_mean_windows(np.array(ends, np.int32))
+        return _sum(self.kv.need(rows, self.kv.num_tokens[rows] + 1), growth)
+
+    def _find(self, head: Sequence) -> Tail | None:
+        return self.kv.prefix.find(head.block_hashes(), head.length - 1)
 
     def _has_row(self) -> bool:
         return self.num_running < self.limits.max_num_seqs and self.kv.num_free_rows > 0
@@ -225,9 +244,7 @@ class Scheduler:
 
     def _try_admit(self, head: Sequence, plan: StepPlan, need: Need) -> bool:
         row = self.kv.open()
-        tail = None
-        if self.retention is not None:
-            tail = self.kv.prefix.find(head.block_hashes(), head.length - 1)
+        tail = None if self.retention is None else self._find(head)
         if tail is not None:
             self.kv.adopt(row, tail)
         computed = 0 if tail is None else tail.num_tokens

@@ -90,6 +90,21 @@ def test_a_higher_priority_takes_pages():
     serving.finish().check_outputs()
 
 
+@pytest.mark.parametrize("large", [70, 90, 130, 170])
+@pytest.mark.parametrize("steps", [1, 5, 20])
+def test_a_higher_priority_does_not_wait_for_what_lower_ones_will_take(large, steps):
+    """Whatever keeps it from being admitted keeps lower ones from running on."""
+    serving = Serving(engine_with(large, 999, 999))
+    serving.submit(
+        *(request(f"{n}", prompt(3 + n, n), max_tokens=90, priority=0) for n in range(8))
+    )
+    serving.step(steps)
+    serving.submit(request("high", prompt(100, 9), max_tokens=2, priority=1))
+    serving.step()
+    assert len(serving.tokens["high", 0]) == 1
+    serving.finish().check_outputs()
+
+
 def test_nobody_is_preempted_for_what_does_not_fit_anyway():
     """What those of its own priority hold is missing even if all below it go."""
     serving = Serving(FakeEngine((1024,)), seqs=8)
