@@ -31,7 +31,7 @@ def circumstances(benchmark: str, note: str) -> dict[str, Any]:
         if line.startswith("model name")
     ]
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
     return {
         "benchmark": benchmark,

@@ -21,11 +21,11 @@ import numpy as np
 from dsv4_trt.errors import CapacityError
 from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, ClassLayout
 from dsv4_trt.runtime.batch import IntArray
-from dsv4_trt.runtime.kv.geometry import Geometry, PageRanges
+from dsv4_trt.runtime.kv.geometry import Geometry
 from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.pool import PageArray, PagePool
 from dsv4_trt.runtime.kv.prefix_cache import PageIds, PrefixCache, Tail
-from dsv4_trt.runtime.kv.step import Added, Passed, PreparedStep
+from dsv4_trt.runtime.kv.step import Passed, PreparedStep
 from dsv4_trt.runtime.kv.tables import ClassTable, Tables
 
 
@@ -69,7 +69,7 @@ class KvCache:
         self._geometry = Geometry(self.classes)
         widths = [kv.table_width(size.max_seq_len, size.tails_per_step) for kv in self.classes]
         self._tables = Tables(self.classes, pools, size.max_seqs, widths)
-        self._windows = [table for table in self._tables.by_class if table.ring]
+        self._windows = [table for table in self._tables.by_class if table.kv.tail_pages]
         self._full = [table for table in self._tables.by_class if not table.ring]
         self.tables = {table.kv.cache_class: table.table for table in self._tables.by_class}
         self._free_rows = list(range(size.max_seqs - 1, -1, -1))
@@ -109,7 +109,12 @@ class KvCache:
     def need(self, rows: IntArray, ends: IntArray, marks: Sequence[Mark] = ()) -> dict[Bucket, int]:
         """Pages that a step takes which brings `rows` to `ends` tokens."""
         starts = self.num_tokens[rows]
-        return self._need(self._geometry.moves(starts, ends).new, starts, ends, marks)
+        need = dict.fromkeys(Bucket, 0)
+        counts = self._geometry.moves(starts, ends).num_new.sum(axis=1).tolist()
+        for kv, count in zip(self.classes, counts, strict=True):
+            need[kv.bucket] += count * len(kv.layers)
+        self._add_passed(need, starts, ends, marks)
+        return need
 
     def has_room(self, need: Mapping[Bucket, int]) -> bool:
         """Whether the pools have that many pages once the prefix cache forgets all it can."""
@@ -121,11 +126,16 @@ class KvCache:
         Each row is open, comes once, and gets at least one token.
         """
         starts = self.num_tokens[rows]
-        new, left = self._geometry.moves(starts, ends)
-        need = self._need(new, starts, ends, marks)
+        flat = self._geometry.moves(starts, ends).flat()
+        columns = self._geometry.columns(flat)
+        came, left = self._tables.places(flat, rows[flat.seqs], columns)
+        need = dict(came.counts)
+        self._add_passed(need, starts, ends, marks)
         self._check_room(need)
         self.prefix.make_room(need)
-        step = PreparedStep(rows, starts, ends, marks, left, self._add(rows, new))
+        pages = np.concatenate([self.pools[b].take(count) for b, count in came.counts.items()])
+        self._tables.ids[came.first + came.rings] = pages
+        step = PreparedStep(rows, starts, ends, marks, came, pages, left)
         for mark in marks:
             if mark.boundary < ends[mark.index]:
                 for table in self._windows:
@@ -136,19 +146,20 @@ class KvCache:
         """The step has run: keep what later hits need, drop what left the windows."""
         for mark in step.marks:
             mark.tail = self._keep(mark, step)
-        self._drop_left(step)
-        added, ids = step.added, self._tables.ids
-        ids[added.places] = added.pages
-        ids[added.places - added.rings] = added.pages
+        ids, came, left = self._tables.ids, step.came, step.left
+        self._drop(ids[left.first], left.counts)
+        ids[left.first] = -1
+        ids[left.first + left.rings] = -1
+        ids[came.first] = step.pages
+        ids[came.first + came.rings] = step.pages
         self._clear_passed(step)
         self.num_tokens[step.rows] = step.ends
 
     def rollback(self, step: PreparedStep) -> None:
         """The step did not run: drop what it took and put the tables back."""
-        added, ids = step.added, self._tables.ids
-        before = ids[added.places - added.rings]
-        ids[added.places] = np.where(added.rings > 0, before, -1)
-        self._drop(added.pages, added.buckets)
+        ids, came = self._tables.ids, step.came
+        ids[came.first + came.rings] = np.where(came.rings > 0, ids[came.first], -1)
+        self._drop(step.pages, came.counts)
         self._clear_passed(step)
 
     def fill_slots(
@@ -169,7 +180,7 @@ class KvCache:
         """An open row without tokens begins where `tail` ends; it holds the pages from here on."""
         assert not self.num_tokens[row], f"row {row} has {self.num_tokens[row]} tokens already"
         path = self.prefix.path(tail)
-        for table in self._tables.by_class:
+        for table in (*self._windows, *self._full):  # others hold nothing at a boundary
             name = table.kv.cache_class
             pages = tail.pages[name] if table.ring else np.stack([b.pages[name] for b in path])
             table.pool.share(pages)
@@ -206,19 +217,16 @@ class KvCache:
         self.num_tokens[new] = tokens
         return new, copies
 
-    def _need(
-        self, new: PageRanges, starts: IntArray, ends: IntArray, marks: Sequence[Mark]
-    ) -> dict[Bucket, int]:
-        need = dict.fromkeys(Bucket, 0)
-        for kv, count in zip(self.classes, new.num.sum(axis=1).tolist(), strict=True):
-            need[kv.bucket] += count * len(kv.layers)
+    def _add_passed(
+        self, need: dict[Bucket, int], starts: IntArray, ends: IntArray, marks: Sequence[Mark]
+    ) -> None:
+        """Add the pages that marked boundaries take behind the rings."""
         for mark in marks:
             end = int(ends[mark.index])
             for table in self._windows if mark.boundary < end else ():
                 kv, passed = table.kv, mark.passed(table.kv, end)
                 held = kv.end_page(int(starts[mark.index]))
                 need[kv.bucket] += sum(page >= held for page in passed) * len(kv.layers)
-        return need
 
     def _check_room(self, need: Mapping[Bucket, int]) -> None:
         for bucket, count in need.items():
@@ -230,28 +238,9 @@ class KvCache:
                     "sequences, or plan larger pools"
                 )
 
-    def _add(self, rows: IntArray, new: PageRanges) -> Added:
-        """Put fresh pages where the step's new columns are."""
-        flat = new.flat()
-        places, rings = self._tables.places(flat, rows[flat.seqs], self._geometry.columns(flat))
-        buckets = self._tables.by_bucket(flat)
-        pages = np.concatenate([self.pools[bucket].take(count) for bucket, count in buckets])
-        places += rings
-        self._tables.ids[places] = pages
-        return Added(pages, places, rings, buckets)
-
-    def _drop_left(self, step: PreparedStep) -> None:
-        """Drop the pages that left the windows, and take them out of both rings."""
-        flat, ids = step.left.flat(), self._tables.ids
-        rows = step.rows[flat.seqs]
-        places, rings = self._tables.places(flat, rows, self._geometry.columns(flat))
-        self._drop(ids[places], self._tables.by_bucket(flat))
-        ids[places] = -1
-        ids[places + rings] = -1
-
-    def _drop(self, pages: PageArray, buckets: Sequence[tuple[Bucket, int]]) -> None:
+    def _drop(self, pages: PageArray, counts: Mapping[Bucket, int]) -> None:
         end = 0
-        for bucket, count in buckets:
+        for bucket, count in counts.items():
             self.pools[bucket].drop(pages[end : end + count])
             end += count
 

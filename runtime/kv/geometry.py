@@ -17,36 +17,37 @@ from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.pool import IndexArray
 
 
-class PageRanges(NamedTuple):
-    """Logical pages by class and sequence: `num` of them from `first` on."""
+class Moves(NamedTuple):
+    """Logical pages that come and go, `num` of them from `first` on, both `[2 * classes, sequences]`.
+
+    First the pages that each class gets, then those that leave its window.
+    """
 
     first: IntArray
     num: IntArray
 
+    @property
+    def num_new(self) -> IntArray:
+        """Pages to take, `[classes, sequences]`."""
+        return self.num[: len(self.num) // 2]
+
     def flat(self) -> FlatPages:
-        """One item for each page, class by class."""
-        classes, seqs = np.nonzero(self.num)
-        logical, num = self.first[classes, seqs], self.num[classes, seqs]
+        """One item for each page, in the order of the first dimension."""
+        moves, seqs = np.nonzero(self.num)
+        logical, num = self.first[moves, seqs], self.num[moves, seqs]
         if num.max(initial=0) > 1:
             before = np.repeat(np.cumsum(num) - num, num)
-            classes, seqs = np.repeat(classes, num), np.repeat(seqs, num)
+            moves, seqs = np.repeat(moves, num), np.repeat(seqs, num)
             logical = np.repeat(logical, num) + np.arange(before.size) - before
-        return FlatPages(classes, seqs, logical)
+        return FlatPages(moves, seqs, logical)
 
 
 class FlatPages(NamedTuple):
-    """Pages of several classes, in the order of the classes; arrays `[n]`."""
+    """Pages that come, then pages that go, class by class; arrays `[n]`."""
 
-    classes: IndexArray
+    moves: IndexArray  # class that gets the page, or number of classes + class that lets it go
     seqs: IndexArray  # which sequence of the step
     logical: IntArray
-
-
-class Moves(NamedTuple):
-    """What happens to the pages of sequences that get more tokens."""
-
-    new: PageRanges  # pages to take
-    left: PageRanges  # pages that leave the windows
 
 
 class Geometry:
@@ -61,7 +62,7 @@ class Geometry:
         self._to_entry = _column([_log2(kv.ratio) for kv in classes])
         rings = [KEEP_ALL if kv.window is None else kv.window_pages for kv in classes]
         per_page = [1 if kv.window is None else kv.entries_per_page for kv in classes]
-        self._ring = np.array(rings)
+        self._ring = np.array([*rings, *rings])
         self._span = _column([ring * n for ring, n in zip(rings, per_page, strict=True)])
 
     def moves(self, starts: IntArray, ends: IntArray) -> Moves:
@@ -69,13 +70,14 @@ class Geometry:
         held = (starts + self._round_up) >> self._to_page
         stop = (ends + self._round_up) >> self._to_page
         oldest = self._oldest(ends) >> self._to_page
-        first = self._oldest(starts) >> self._to_page
-        new, left = np.maximum(held, oldest), np.minimum(held, oldest)
-        return Moves(PageRanges(new, stop - new), PageRanges(first, left - first))
+        first = np.concatenate([np.maximum(held, oldest), self._oldest(starts) >> self._to_page])
+        num = np.concatenate([stop, np.minimum(held, oldest)])
+        num -= first
+        return Moves(first, num)
 
     def columns(self, pages: FlatPages) -> IndexArray:
         """Column of each page in its class's ring (in the whole table where there is none)."""
-        columns: IndexArray = pages.logical % self._ring[pages.classes]
+        columns: IndexArray = pages.logical % self._ring[pages.moves]
         return columns
 
     def slots(self, ends: IntArray, lengths: IntArray, positions: IntArray, out: IntArray) -> None:

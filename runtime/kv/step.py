@@ -6,23 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.runtime.batch import IntArray
-from dsv4_trt.runtime.kv.geometry import PageRanges
 from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.pool import IndexArray
-from dsv4_trt.runtime.kv.tables import ClassTable
-
-
-class Added(NamedTuple):
-    """Pages that a step took; arrays `[n]`."""
-
-    pages: IndexArray
-    places: IndexArray  # where they stand: after the step, in classes with rings
-    rings: (
-        IndexArray  # how far before is the same place of the ring before the step; 0 without rings
-    )
-    buckets: list[tuple[Bucket, int]]  # how many of them are of which pool
+from dsv4_trt.runtime.kv.tables import ClassTable, Places
 
 
 class Passed(NamedTuple):
@@ -42,6 +29,7 @@ class PreparedStep:
     starts: IntArray  # [num_seqs] tokens held before the step
     ends: IntArray  # [num_seqs] tokens held after it
     marks: Sequence[Mark]
-    left: PageRanges  # pages that leave the windows
-    added: Added
+    came: Places
+    pages: IndexArray  # [n] pages that the step took, which stand in `came`
+    left: Places  # of pages that leave the windows
     passed: list[Passed] = field(default_factory=list)

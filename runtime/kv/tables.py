@@ -7,6 +7,7 @@ all tables lie in one array of ids, and the layers of a column lie next to each 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,14 @@ class ClassTable:
         return logical % self.ring if self.ring else logical
 
 
+class Places(NamedTuple):
+    """Places in `Tables.ids`, bucket by bucket: all layers of some columns."""
+
+    first: IndexArray  # in the first ring, or in the whole table of a class without rings
+    rings: IndexArray  # how far behind the same place of the second ring is; 0 without rings
+    counts: dict[Bucket, int]
+
+
 class Tables:
     """All classes' tables, and where in `ids` their columns are; classes come bucket by bucket."""
 
@@ -79,31 +88,34 @@ class Tables:
                 classes, starts.tolist(), sizes.tolist(), widths, strict=True
             )
         ]
-        self._layers = layers
-        self._starts = starts
-        self._row_ids = np.array(widths, np.intp) * layers  # ids of one row
-        self._ring_ids = layers * [table.ring for table in self.by_class]  # ids of one ring
+        # of pages that come and of pages that go
+        self._layers = np.tile(layers, 2)
+        self._starts = np.tile(starts, 2)
+        self._row_ids = np.tile(np.array(widths, np.intp) * layers, 2)  # ids of one row
+        rings = np.array([table.ring for table in self.by_class], np.intp)
+        self._ring_ids = np.tile(rings * layers, 2)  # ids of one ring
         self._buckets = [kv.bucket for kv in classes]
 
     def places(
         self, pages: FlatPages, rows: IntArray, columns: IndexArray
-    ) -> tuple[IndexArray, IndexArray]:
-        """Places in `ids` of columns `[n]` of rows `[n]`, all layers, in the first ring.
+    ) -> tuple[Places, Places]:
+        """Places of pages that come, and of pages that go; rows and columns are `[n]`."""
+        moves = pages.moves
+        layers = self._layers[moves]
+        first = self._starts[moves] + rows * self._row_ids[moves] + columns * layers
+        at = np.repeat(first - (np.cumsum(layers) - layers), layers)
+        at += np.arange(at.size)
+        rings = np.repeat(self._ring_ids[moves], layers)
+        counts = (np.bincount(moves, minlength=self._layers.size) * self._layers).tolist()
+        half = len(self._buckets)
+        cut = sum(counts[:half])
+        return (
+            Places(at[:cut], rings[:cut], self._by_bucket(counts[:half])),
+            Places(at[cut:], rings[cut:], self._by_bucket(counts[half:])),
+        )
 
-        Also how far behind is the same place in the second ring (0 where there is none).
-        """
-        classes = pages.classes
-        layers = self._layers[classes]
-        first = self._starts[classes] + rows * self._row_ids[classes] + columns * layers
-        before = np.cumsum(layers) - layers
-        places = np.repeat(first - before, layers)
-        places += np.arange(places.size)
-        return places, np.repeat(self._ring_ids[classes], layers)
-
-    def by_bucket(self, pages: FlatPages) -> list[tuple[Bucket, int]]:
-        """How many page ids of each bucket the places of `pages` are, in their order."""
-        counts = (np.bincount(pages.classes, minlength=self._layers.size) * self._layers).tolist()
-        found: dict[Bucket, int] = {}
+    def _by_bucket(self, counts: list[int]) -> dict[Bucket, int]:
+        found = dict.fromkeys(Bucket, 0)
         for bucket, count in zip(self._buckets, counts, strict=True):
-            found[bucket] = found.get(bucket, 0) + count
-        return list(found.items())
+            found[bucket] += count
+        return found

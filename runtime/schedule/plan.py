@@ -30,16 +30,11 @@ class StepPlan:
         """All sequences, in the order of the step."""
         return [*self.decoding, *self.prefilling]
 
-    @property
-    def all_ends(self) -> list[int]:
-        """Tokens of each sequence after the step."""
-        return [*self.ends.tolist(), *self.prefill_ends]
-
     def mark_decodes(self, retention: Retention | None) -> None:
         """Mark the decodes that complete a logical block."""
         if retention is None:
             return
-        for index in np.flatnonzero(self.ends % LOGICAL_BLOCK == 0).tolist():
+        for index in np.flatnonzero(self.ends & (LOGICAL_BLOCK - 1) == 0).tolist():
             sequence = self.decoding[index]
             boundary = int(self.ends[index])
             self.marks.append(Mark(index, boundary, 0, sequence.block_hashes()))
