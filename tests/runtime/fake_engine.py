@@ -22,7 +22,7 @@ from dsv4_trt.runtime.batch import StepOutput
 
 VOCAB = 64
 SPEC = replace(cut_layers(TINY, 3), vocab_size=VOCAB)
-BUILD = BuildSpec(max_batch_size=8, max_num_tokens=512, max_seq_len=1024, mtp=False)
+BUILD = BuildSpec(max_batch_size=8, max_num_tokens=1024, max_seq_len=1024, mtp=False)
 MASK = 2**64 - 1
 SWA_AGES = (100, 127)  # tokens back that every prediction looks at; one more is picked by the hash
 

@@ -62,6 +62,16 @@ def test_a_cached_beginning_changes_nothing():
     assert serving.executor.metrics.cached_tokens == 3 * 512
 
 
+@pytest.mark.parametrize("tokens", [1024, 300])
+@pytest.mark.parametrize("length", [256, 257, 400, 512, 513, 768, 790])
+def test_hits_at_every_boundary(length, tokens):
+    """One chunk leaves several hit points behind; a hit leaves at least one token to feed."""
+    serving, whole = Serving(tokens=tokens, retention="every"), prompt(900)
+    serving.finish(request("a", whole))
+    serving.finish(request("hit", whole[:length], max_tokens=30), check=True).check_outputs()
+    assert serving.num_cached["hit", 0] == (length - 1) // 256 * 256
+
+
 def test_first_come_first_served():
     serving = Serving(seqs=2, tokens=32)
     serving.finish(*(request(f"{n}", prompt(40, n), max_tokens=3) for n in range(9)))
