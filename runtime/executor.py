@@ -98,6 +98,8 @@ class Executor:
             raise RequestError(f"priority is {request.priority!r}; expected a number from 0 to 1")
         if request.deadline is not None and not isfinite(request.deadline):
             raise RequestError(f"deadline is {request.deadline!r}; expected finite seconds or None")
+        if not isinstance(request.cache_salt, str):
+            raise RequestError(f"cache_salt is {request.cache_salt!r}; expected a string")
         live = LiveRequest(request, self.clock())
         with self._lock:
             self._check_place(request)

@@ -166,6 +166,7 @@ def test_an_id_is_used_by_one_request_at_a_time():
         {"deadline": float("inf")},
         {"n": 0},
         {"stop": "text"},
+        {"salt": None},
     ],
 )
 def test_a_bad_request_leaves_nothing_behind(bad):
