@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, ClassLayout
+from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, CacheClass, ClassLayout
 from dsv4_trt.runtime.batch import IntArray
 
 Need = dict[Bucket, int]
@@ -22,6 +22,7 @@ class Demand:
         for kv in classes:
             self._layers[kv.bucket] += len(kv.layers)
         block = np.arange(8 * LOGICAL_BLOCK, 9 * LOGICAL_BLOCK, dtype=np.int32)
+        self._most = {kv.cache_class: float(kv.window_pages) for kv in self._windows}
         self._mean = {kv.cache_class: float(kv.pages_for(block).mean()) for kv in self._windows}
 
     def most_for_decodes(self, num_seqs: int) -> Need:
@@ -46,15 +47,21 @@ class Demand:
         return need
 
     def to_mean_windows(self, num_tokens: IntArray) -> Need:
-        """What these sequences lack if all their windows were as large as they are on average.
+        """What these sequences lack if all their windows were as large as they are on average."""
+        return self._lack(num_tokens, self._mean)
 
-        Windows grow and shrink while tokens come. Sequences that happen to be small together grow
-        together, so what they will take counts as taken.
-        """
+    def to_most_windows(self, num_tokens: IntArray) -> Need:
+        """What these sequences lack if all their windows were as large as they can be."""
+        return self._lack(num_tokens, self._most)
+
+    def _lack(self, num_tokens: IntArray, pages: Mapping[CacheClass, float]) -> Need:
         lack = dict.fromkeys(Bucket, 0.0)
         for kv in self._windows:
-            held = int(kv.pages_for(num_tokens).sum())
-            lack[kv.bucket] += (num_tokens.size * self._mean[kv.cache_class] - held) * len(
-                kv.layers
-            )
-        return {bucket: max(0, round(pages)) for bucket, pages in lack.items()}
+            missing = num_tokens.size * pages[kv.cache_class] - int(kv.pages_for(num_tokens).sum())
+            lack[kv.bucket] += missing * len(kv.layers)
+        return {bucket: max(0, round(count)) for bucket, count in lack.items()}
+
+
+def add(*needs: Need) -> Need:
+    """The sum of page counts, bucket by bucket."""
+    return {bucket: sum(need[bucket] for need in needs) for bucket in Bucket}

@@ -1,13 +1,13 @@
 """Decides step by step which sequences run, within the tokens of a step, the rows and the pages.
 
 Every running sequence that decodes feeds its token; what is left of the step's tokens goes to prompts, in
-order of rank (priority, then arrival). Nobody overtakes: if the first in the queue has no room, the queue
+order (priority, then arrival). Nobody overtakes: if the first in the queue has no room, the queue
 waits. A sequence is admitted when the pages of its whole prompt are there, so that prompts do not starve
-each other half way; output grows into what is free, and where that is not enough the lowest in rank is
+each other half way; output grows into what is free, and where that is not enough the last in order is
 preempted: it gives up its pages and computes its tokens again later, from the newest cached boundary.
 
-Invariant: a sequence of the longest allowed length fits into the empty pools (`check_plan`), so the highest
-in rank always runs.
+Invariant: a sequence of the longest allowed length fits into the empty pools (`check_plan`), so the first
+in order always runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.cache import KvCache, PageCopy
 from dsv4_trt.runtime.kv.prefix_cache import Tail
 from dsv4_trt.runtime.kv.retention import Retention
-from dsv4_trt.runtime.schedule.demand import Demand, Need
+from dsv4_trt.runtime.schedule.admission import Admission
+from dsv4_trt.runtime.schedule.demand import Demand, Need, add
 from dsv4_trt.runtime.schedule.plan import StepPlan, chunk_marks
-from dsv4_trt.runtime.schedule.sequence import NO_ROW, Sequence, Status
+from dsv4_trt.runtime.schedule.sequence import NO_ROW, Sequence, Status, rows_of
 from dsv4_trt.runtime.schedule.waiting import WaitingQueue
 
 
@@ -51,7 +52,7 @@ class Scheduler:
         self.prefilling: list[Sequence] = []
         self.num_preempted = 0
         self._demand = Demand(kv.classes)
-        self._blocked: tuple[Sequence, list[int]] | None = None  # who, and the pages there were
+        self._admission = Admission(kv, self._demand, retention)
 
     @property
     def num_running(self) -> int:
@@ -82,7 +83,7 @@ class Scheduler:
             self._plan_prefills(plan, need)
             if plan.decoding or plan.prefilling:
                 return plan
-            self._preempt(self._lowest())  # prompts that are half way hold all pages
+            self._preempt(self._last())  # prompts that are half way hold all pages
         return None
 
     def settle(self, plan: StepPlan) -> None:
@@ -124,39 +125,20 @@ class Scheduler:
     def _make_way(self) -> None:
         """Preempt sequences of lower priority if that lets the first in the queue run."""
         head = self.waiting.peek()
-        if head is None or self._is_blocked(head):
+        if head is None or self._admission.is_blocked(head):
             return
         lower = [s for s in self._running() if s.request.priority < head.request.priority]
         if not lower:
             return
-        most = _sum(*(self._demand.held(s.num_computed) for s in lower))
-        claim = self._claim(head)
-        need = _sum(claim, self._need_of(s for s in self._running() if s not in lower))
-        pools = self.kv.pools
-        if any(pools[b].num_available + most[b] < pages for b, pages in need.items()):
+        upper = [s for s in self._running() if s.request.priority >= head.request.priority]
+        freed = add(*(self._demand.held(s.num_computed) for s in lower))
+        if not self._admission.has_room_beside(head, upper, freed):
             return
-        for victim in sorted(lower, key=lambda s: s.rank, reverse=True):
-            if self._has_row() and self.kv.has_room(_sum(claim, self._need_of(self._running()))):
+        nothing = dict.fromkeys(Bucket, 0)
+        for victim in sorted(lower, key=lambda s: s.order, reverse=True):
+            if self._has_row() and self._admission.has_room_beside(head, self._running(), nothing):
                 return
             self._preempt(victim)
-
-    def _claim(self, head: Sequence) -> Need:
-        """The most that `_try_admit` asks for a sequence, its cached beginning included."""
-        tail = None if self.retention is None else self._find(head)
-        cached = 0 if tail is None else tail.num_tokens
-        finish = self._demand.to_finish_prompt(cached, head.length)
-        return _sum(self._demand.held(cached), finish)
-
-    def _need_of(self, running: Iterable[Sequence]) -> Need:
-        """What `_try_admit` sees taken by these running sequences, besides what they hold."""
-        sequences = tuple(running)
-        rows = _rows(s for s in sequences if s.status is Status.DECODING)
-        ends = [s.num_computed + (s.status is Status.DECODING) for s in sequences]
-        growth = self._demand.to_mean_windows(np.array(ends, np.int32))
-        return _sum(self.kv.need(rows, self.kv.num_tokens[rows] + 1), growth)
-
-    def _find(self, head: Sequence) -> Tail | None:
-        return self.kv.prefix.find(head.block_hashes(), head.length - 1)
 
     def _has_row(self) -> bool:
         return self.num_running < self.limits.max_num_seqs and self.kv.num_free_rows > 0
@@ -167,7 +149,7 @@ class Scheduler:
             need = self._decode_need()
             if self.kv.has_room(need):
                 return need
-            self._preempt(self._lowest())
+            self._preempt(self._last())
 
     def _decode_need(self) -> Need:
         """Pages that the decodes take; an upper bound where that is enough to know."""
@@ -175,25 +157,28 @@ class Scheduler:
             most = self._demand.most_for_decodes(len(self.decoding))
             if self.kv.has_room(most):
                 return most
-        rows = _rows(self.decoding)
+        rows = rows_of(self.decoding)
         return self.kv.need(rows, self.kv.num_tokens[rows] + 1)
 
     def _plan_decodes(self) -> StepPlan:
-        rows = _rows(self.decoding)
+        rows = rows_of(self.decoding)
         plan = StepPlan(list(self.decoding), rows, self.kv.num_tokens[rows] + 1)
         plan.mark_decodes(self.retention)
         return plan
 
     def _plan_prefills(self, plan: StepPlan, need: Need) -> None:
-        """Chunks of prompts, by rank, as long as the step has tokens and pages for them."""
+        """Chunks of prompts, in order, as long as the step has tokens and pages for them."""
         budget = self._budget()
-        running = sorted(self.prefilling, key=lambda s: s.rank, reverse=True)
+        running = sorted(self.prefilling, key=lambda s: s.order, reverse=True)
         admits = True
         while budget > 0:
             head = self.waiting.peek() if admits else None
-            if head is not None and (not running or head.rank < running[-1].rank):
-                admits = self._admit(head, plan, need)
+            if head is not None and (not running or head.order < running[-1].order):
+                tokens = self._tokens_after(plan)
+                admits = self._has_row() and self._admission.admit(head, need, tokens)
                 if admits:
+                    self.waiting.remove(head)
+                    self.prefilling.append(head)
                     running.append(head)
                 continue
             if not running:
@@ -207,7 +192,7 @@ class Scheduler:
         end = self._chunk_end(sequence, budget)
         marks = chunk_marks(sequence, end, self.retention)
         row, stop = np.array([sequence.row], np.int32), np.array([end], np.int32)
-        more = _sum(need, self.kv.need(row, stop, marks))
+        more = add(need, self.kv.need(row, stop, marks))
         if not self.kv.has_room(more):
             return 0
         need.update(more)
@@ -232,68 +217,23 @@ class Scheduler:
         padded = ladder.rung(decodes) if ladder is not None and decodes else decodes
         return self.limits.max_num_tokens - padded
 
-    def _admit(self, head: Sequence, plan: StepPlan, need: Need) -> bool:
-        """Give the first in the queue a row, and a cached beginning, if its prompt has room."""
-        if self._is_blocked(head):
-            return False
-        if not (self._has_row() and self._try_admit(head, plan, need)):
-            self._blocked = (head, self._available(need))
-            return False
-        self._blocked = None
-        return True
-
-    def _try_admit(self, head: Sequence, plan: StepPlan, need: Need) -> bool:
-        row = self.kv.open()
-        tail = None if self.retention is None else self._find(head)
-        if tail is not None:
-            self.kv.adopt(row, tail)
-        computed = 0 if tail is None else tail.num_tokens
-        claim = self._demand.to_finish_prompt(computed, head.length)
-        growth = self._demand.to_mean_windows(self._tokens_after(plan))
-        if not self.kv.has_room(_sum(need, claim, growth)):
-            self.kv.close(row)
-            return False
-        if tail is not None:
-            self.kv.prefix.use(tail, head.key)
-        self.waiting.remove(head)
-        head.status, head.row, head.has_fed = Status.PREFILLING, row, False
-        head.num_computed = computed
-        if head.num_cached is None:
-            head.num_cached = head.num_computed
-        self.prefilling.append(head)
-        return True
-
     def _tokens_after(self, plan: StepPlan) -> IntArray:
         """What each running sequence holds once the step, as planned so far, has run."""
         fed = dict(zip(plan.prefilling, plan.prefill_ends, strict=True))
         ends = [fed.get(sequence, sequence.num_computed) for sequence in self.prefilling]
         return np.concatenate([plan.ends, np.array(ends, np.int32)])
 
-    def _is_blocked(self, head: Sequence) -> bool:
-        """Whether nothing came free since this sequence last found no room."""
-        if self._blocked is None or self._blocked[0] is not head:
-            return False
-        return all(
-            now <= then for now, then in zip(self._available(), self._blocked[1], strict=True)
-        )
-
-    def _available(self, need: Need | None = None) -> list[int]:
-        """Rows and pages of each pool, but for those that a step needs."""
-        pools, taken = self.kv.pools, need or dict.fromkeys(Bucket, 0)
-        pages = (pool.num_available - taken[bucket] for bucket, pool in pools.items())
-        return [self.kv.num_free_rows, *pages]
-
     def _running(self) -> Iterable[Sequence]:
         return (*self.decoding, *self.prefilling)
 
-    def _lowest(self) -> Sequence:
-        """The running sequence that is last in rank."""
-        return max(self._running(), key=lambda s: s.rank)
+    def _last(self) -> Sequence:
+        """The running sequence that is last in order."""
+        return max(self._running(), key=lambda s: s.order)
 
     def _preempt(self, victim: Sequence) -> None:
         """A running sequence gives up its pages and waits again."""
         self._leave(victim)
-        victim.status, victim.num_computed = Status.WAITING, 0
+        victim.status, victim.num_computed, victim.was_preempted = Status.WAITING, 0, True
         self.waiting.push(victim)
         self.num_preempted += 1
 
@@ -317,11 +257,3 @@ class Scheduler:
             return
         if not self.retention.is_lasting(before.num_tokens):
             self.kv.prefix.forget(before)
-
-
-def _rows(sequences: Iterable[Sequence]) -> IntArray:
-    return np.array([sequence.row for sequence in sequences], np.int32)
-
-
-def _sum(*needs: Need) -> Need:
-    return {bucket: sum(need[bucket] for need in needs) for bucket in Bucket}

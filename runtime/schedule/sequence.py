@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -40,6 +41,7 @@ class Sequence:
     row: int = NO_ROW
     num_computed: int = 0
     has_fed: bool = False  # at least one chunk since it got its row
+    was_preempted: bool = False
     num_cached: int | None = None  # tokens that its first admission found in the prefix cache
     hashes: list[bytes] = field(default_factory=list)
     prompt_tail: Tail | None = None
@@ -78,9 +80,16 @@ class Sequence:
         return (self.arrival, self.index)
 
     @property
-    def rank(self) -> tuple[float, int, int]:
+    def order(self) -> tuple[float, int, int]:
         """Order of service, smallest first: priority, then arrival."""
         return (-self.request.priority, self.arrival, self.index)
+
+    def begin_prefill(self, row: int, num_cached: int) -> None:
+        """It got a row, which holds its first `num_cached` tokens."""
+        self.status, self.row, self.has_fed = Status.PREFILLING, row, False
+        self.num_computed = num_cached
+        if self.num_cached is None:
+            self.num_cached = num_cached
 
     def append(self, token_id: int) -> None:
         """A new output token, which is not computed yet."""
@@ -91,3 +100,8 @@ class Sequence:
         """Hashes of all complete blocks of the tokens known so far."""
         extend_hashes(self.hashes, self.tokens, self.request.cache_salt)
         return self.hashes
+
+
+def rows_of(sequences: Iterable[Sequence]) -> IntArray:
+    """Rows of the block tables, in the order of the sequences."""
+    return np.array([sequence.row for sequence in sequences], np.int32)

@@ -8,7 +8,7 @@ from dsv4_trt.runtime.schedule.sequence import Sequence
 
 
 class WaitingQueue:
-    """A heap by rank; a sequence that leaves from the middle is skipped when it comes up."""
+    """A heap by order of service; a sequence that leaves from the middle is skipped when it comes up."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[float, int, int], Sequence]] = []
@@ -18,8 +18,8 @@ class WaitingQueue:
         return len(self._inside)
 
     def push(self, sequence: Sequence) -> None:
-        """Take a sequence in; ranks are unique."""
-        heappush(self._heap, (sequence.rank, sequence))
+        """Take a sequence in; no two have the same order."""
+        heappush(self._heap, (sequence.order, sequence))
         self._inside.add(sequence)
 
     def peek(self) -> Sequence | None:
