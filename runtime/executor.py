@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from math import isfinite
 from threading import Lock
 from typing import Any, Protocol
 
-from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull, RequestError
+from dsv4_trt.contract import BuildSpec
+from dsv4_trt.errors import ConfigError, Dsv4Error, EngineFault, QueueFull, RequestError
+from dsv4_trt.kv_plan import check_plan
+from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.generation import Generation, LiveRequest
-from dsv4_trt.runtime.kv.retention import Retention
+from dsv4_trt.runtime.kv.retention import Retention, tails_per_step
 from dsv4_trt.runtime.metrics import FinishReason, Metrics, PoolPages
-from dsv4_trt.runtime.request import Limits, Request, check_request
+from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.row_state import RowState, SampledToken
 from dsv4_trt.runtime.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.plan import StepPlan
@@ -44,30 +46,58 @@ class ExecutorConfig:
     max_queue: int = 1024  # requests that may wait
     retention: Retention | None = field(default_factory=Retention)  # None = no prefix cache
 
+    def tails_per_step(self, build: BuildSpec) -> int:
+        """Boundaries that the chunk of one sequence can leave behind."""
+        return tails_per_step(self.retention, min(self.max_num_tokens, build.max_seq_len))
+
+    def check(self, engine: Engine) -> None:
+        """Raise `ConfigError` or `CapacityError` if the engine can not serve like this."""
+        build = engine.build
+        for name, value, most in (
+            ("max_num_seqs", self.max_num_seqs, build.max_batch_size),
+            ("max_num_tokens", self.max_num_tokens, build.max_num_tokens),
+        ):
+            if not 1 <= value <= most:
+                raise ConfigError(f"{name} is {value}; expected 1 to {most}, what the engine takes")
+        if self.max_num_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_tokens {self.max_num_tokens} is below max_num_seqs {self.max_num_seqs}; a "
+                "decode step needs a token for each sequence"
+            )
+        if self.max_queue < 1:
+            raise ConfigError(f"max_queue is {self.max_queue}; expected at least 1")
+        plan = replace(engine.plan, layout=engine.plan.layout.trunk)  # nothing is drafted
+        check_plan(plan, build.max_seq_len, self.tails_per_step(build))
+
 
 class Executor:
     """Requests in, updates out, over one stepper."""
 
     def __init__(
         self,
-        stepper: Stepper,
+        engine: Engine,
         sampler: TokenSampler,
         config: ExecutorConfig,
         *,
-        limits: Limits | None = None,
         new_text: Callable[[SamplingParams], TextStream] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.stepper = stepper
+        """Take an engine over; `new_text` makes the text of a sequence, None = only token ids count.
+
+        Raises `ConfigError` for limits above the engine's, and `CapacityError` if its pools do not hold
+        one sequence of `max_seq_len` in every step: nothing would be left to wait for.
+        """
+        config.check(engine)
+        self.engine = engine
+        self.stepper = Stepper(engine, tails_per_step=config.tails_per_step(engine.build))
         self.sampler = sampler
         self.config = config
-        self.limits = stepper.engine if limits is None else limits
         self.metrics = Metrics()
         self.clock = clock
         self._new_text = new_text
-        ladders = stepper.engine.ladders
+        ladders = engine.ladders
         self.scheduler = Scheduler(
-            stepper.kv,
+            self.stepper.kv,
             ScheduleLimits(
                 max_num_seqs=config.max_num_seqs,
                 max_num_tokens=config.max_num_tokens,
@@ -76,13 +106,14 @@ class Executor:
             config.retention,
         )
         self._lock = Lock()
-        self._arrived: list[tuple[LiveRequest, Sequence]] = []
+        self._arrived: list[Generation] = []
         self._cancelled: list[LiveRequest] = []
         self._num_arrived = 0
         self._live: dict[str, LiveRequest] = {}
         self._generations: dict[Sequence, Generation] = {}
         self._deadlines: list[tuple[float, int, LiveRequest]] = []  # the number settles ties
         self._untold: list[Update] = []  # still there if a step raises half way
+        self._note_gauges()
 
     @property
     def has_work(self) -> bool:
@@ -91,19 +122,13 @@ class Executor:
 
     def submit(self, request: Request) -> None:
         """Accept a request; raises `RequestError`, or `QueueFull` when it may come back later."""
-        check_request(self.limits, request.prompt_ids, request.params)
+        request.check(self.engine)
         if self._new_text is None and request.params.stop:
             raise RequestError("stop strings need a tokenizer; use stop_token_ids")
-        if not 0 <= request.priority <= 1:
-            raise RequestError(f"priority is {request.priority!r}; expected a number from 0 to 1")
-        if request.deadline is not None and not isfinite(request.deadline):
-            raise RequestError(f"deadline is {request.deadline!r}; expected finite seconds or None")
-        if not isinstance(request.cache_salt, str):
-            raise RequestError(f"cache_salt is {request.cache_salt!r}; expected a string")
         live = LiveRequest(request, self.clock())
         with self._lock:
             self._check_place(request)
-        sequence = Sequence.begin(request)
+        sequence = self._begin(live, Sequence.begin(request)).sequence
         if self.config.retention is not None:
             sequence.block_hashes()  # outside the lock and the steps: a long prompt takes long
         with self._lock:
@@ -111,7 +136,7 @@ class Executor:
             self._live[request.request_id] = live
             self._num_arrived += 1
             sequence.arrival = self._num_arrived
-            self._arrived.append((live, sequence))
+            self._arrived.append(live.generations[0])
             self.metrics.requests_accepted += 1
 
     def cancel(self, request_id: str) -> None:
@@ -129,7 +154,9 @@ class Executor:
     def abort(self, error: Exception) -> list[Update]:
         """End every request with an error: `step` raised, so nothing can be relied on any more."""
         self._take_arrivals()
-        self._fail([g.sequence for g in self._generations.values()], error)
+        fault = _fault(error)
+        for live in list(self._live.values()):
+            self._end_request(live, "error", fault)
         self._note_gauges()
         return self._tell()
 
@@ -166,8 +193,9 @@ class Executor:
         with self._lock:
             arrived, self._arrived = self._arrived, []
             cancelled, self._cancelled = self._cancelled, []
-        for live, sequence in arrived:
-            self._begin(live, sequence)
+        for generation in arrived:
+            live, sequence = generation.request, generation.sequence
+            self._generations[sequence] = generation
             self.scheduler.add(sequence)
             if live.request.deadline is not None:
                 heappush(self._deadlines, (live.request.deadline, sequence.arrival, live))
@@ -182,7 +210,7 @@ class Executor:
         row = RowState(
             name=live.request.request_id,
             params=params,
-            eos_token_id=self.limits.spec.eos_token_id,
+            eos_token_id=self.engine.spec.eos_token_id,
             prompt_ids=live.request.prompt_ids,
             index=sequence.index,
         )
@@ -190,7 +218,6 @@ class Executor:
         generation = Generation(live, sequence, row, text)
         live.generations.append(generation)
         live.num_begun += 1
-        self._generations[sequence] = generation
         return generation
 
     def _run(self, plan: StepPlan) -> None:
@@ -220,9 +247,10 @@ class Executor:
             while live.num_begun < live.request.params.n:
                 sibling = generation.sequence.sibling(live.num_begun)
                 rows.append(self._begin(live, sibling))
+                self._generations[sibling] = rows[-1]
                 places.append(place)
                 for copy in self.scheduler.fork(generation.sequence, sibling):
-                    self.stepper.engine.copy_pages(*copy)
+                    self.engine.copy_pages(*copy)
         return rows, places
 
     def _advance(self, generation: Generation, token: SampledToken | Dsv4Error) -> Update:
@@ -268,22 +296,16 @@ class Executor:
             **news,
         )
 
-    def _end_request(self, live: LiveRequest, reason: FinishReason) -> None:
+    def _end_request(
+        self, live: LiveRequest, reason: FinishReason, error: Dsv4Error | None = None
+    ) -> None:
         """End what is left of a request; another one may have its id by now."""
         for generation in list(live.generations):
-            self._untold.append(self._end(generation, reason))
+            self._untold.append(self._end(generation, reason, error=error))
 
     def _fail(self, sequences: Iterable[Sequence], error: Exception) -> None:
         """The engine failed in a step: its sequences end, others go on."""
-        fault = (
-            error
-            if isinstance(error, Dsv4Error)
-            else EngineFault(
-                f"the engine failed in this step ({type(error).__name__}: {error}); the request has "
-                "ended, run it again"
-            )
-        )
-        fault.__cause__ = None if fault is error else error
+        fault = _fault(error)
         for sequence in sequences:
             self._untold.append(self._end(self._generations[sequence], "error", error=fault))
 
@@ -304,3 +326,14 @@ class Executor:
             bucket: PoolPages(used=pool.num_held, cached=pool.num_cached, free=pool.num_free)
             for bucket, pool in self.stepper.pools.items()
         }
+
+
+def _fault(error: Exception) -> Dsv4Error:
+    if isinstance(error, Dsv4Error):
+        return error
+    fault = EngineFault(
+        f"the engine failed in this step ({type(error).__name__}: {error}); the request has ended, "
+        "run it again"
+    )
+    fault.__cause__ = error
+    return fault

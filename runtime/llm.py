@@ -25,7 +25,7 @@ from dsv4_trt.runtime.llm_inputs import (
     Checked,
     ManyPrompts,
     OnePrompt,
-    check_options,
+    check_timeout,
     is_batch,
     pair_inputs,
     read_request,
@@ -137,7 +137,7 @@ class LLM:
 
         Raises `RequestError` for an illegal request and `QueueFull` when too many wait.
         """
-        check_options(priority, cache_salt, timeout)
+        check_timeout(timeout)
         prompt, params = self._read(inputs, sampling_params)
         deadline = None if timeout is None else self._thread.executor.clock() + timeout
         return self._submit(

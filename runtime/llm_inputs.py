@@ -66,12 +66,8 @@ def read_request(
     return prompt, params
 
 
-def check_options(priority: float, cache_salt: str, timeout: float | None) -> None:
-    """Raise `RequestError` for the first of a request's options that means nothing."""
-    if not isinstance(priority, int | float) or not 0 <= priority <= 1:
-        raise RequestError(f"priority is {priority!r}; expected a number from 0 to 1")
-    if not isinstance(cache_salt, str):
-        raise RequestError(f"cache_salt is {cache_salt!r}; expected a text")
+def check_timeout(timeout: float | None) -> None:
+    """Raise `RequestError` unless `timeout` is a number of seconds, or None."""
     if timeout is None:
         return
     if not isinstance(timeout, int | float) or not isfinite(timeout) or timeout < 0:

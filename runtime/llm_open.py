@@ -10,9 +10,8 @@ from dsv4_trt.runtime.bundle import Bundle, open_bundle
 from dsv4_trt.runtime.executor import Executor, ExecutorConfig
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
 from dsv4_trt.runtime.open import open_engine, resolve_device
-from dsv4_trt.runtime.pool_plan import plan_for_device, tails_per_step
+from dsv4_trt.runtime.pool_plan import plan_for_device
 from dsv4_trt.runtime.sampling_params import SamplingParams
-from dsv4_trt.runtime.stepper import Stepper
 from dsv4_trt.runtime.text_stream import TextStream
 from dsv4_trt.runtime.tokenizer import TOKENIZER_FILE, Tokenizer
 
@@ -99,7 +98,7 @@ def open_executor(
         return TextStream(tokenizer, params, bundle.spec.eos_token_id)
 
     return Executor(
-        Stepper(engine, tails_per_step=tails_per_step(bundle, config)),
+        engine,
         Sampler(bundle.spec.vocab_size),
         ExecutorConfig(
             max_num_seqs=bundle.build.max_batch_size,
@@ -107,6 +106,5 @@ def open_executor(
             max_queue=max_queue,
             retention=config.retention,
         ),
-        limits=bundle,
         new_text=None if tokenizer is None else new_text,
     )

@@ -11,6 +11,7 @@ from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_mix import Load, mean_pages
 from dsv4_trt.kv_plan import KvPlan, plan_pools, size_text
 from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.kv.retention import tails_per_step
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
 
 
@@ -25,7 +26,8 @@ def plan_for_device(bundle: Bundle, config: KvCacheConfig, device: str) -> KvPla
     """
     build, layout, on_gpu = bundle.build, bundle.layout.trunk, device == "cuda"
     loads = config.mix(build.max_seq_len, build.max_batch_size, on_gpu=on_gpu)
-    fixed, tails = config.overrides, tails_per_step(bundle, config)
+    fixed = config.overrides
+    tails = tails_per_step(config.retention, min(build.max_num_tokens, build.max_seq_len))
     least = layout.peak_pages_per_sequence(build.max_seq_len, tails)
     budget = int(free_bytes(bundle, device) * config.free_gpu_memory_fraction)
     if config.max_gpu_total_bytes is not None:
@@ -40,14 +42,6 @@ def plan_for_device(bundle: Bundle, config: KvCacheConfig, device: str) -> KvPla
         layout, budget, loads, max_seq_len=build.max_seq_len, tails=tails, overrides=fixed
     )
     return KvPlan(layout=bundle.layout, num_pages=plan.num_pages)
-
-
-def tails_per_step(bundle: Bundle, config: KvCacheConfig) -> int:
-    """Hit points that the chunk of one sequence can leave behind."""
-    build, retention = bundle.build, config.retention
-    if retention is None:
-        return 1
-    return retention.tails_per_step(min(build.max_num_tokens, build.max_seq_len))
 
 
 def free_bytes(bundle: Bundle, device: str) -> int:

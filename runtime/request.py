@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
+
+import numpy as np
 
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import RequestError
@@ -23,6 +26,18 @@ class Request:
     priority: float = 0.5  # 0 to 1; a higher one is served first
     deadline: float | None = None  # seconds on the executor's clock
     cache_salt: str = ""  # requests share cached pages only with those of the same salt
+
+    def check(self, limits: Limits) -> None:
+        """Raise `RequestError` for the first thing that this engine can not serve."""
+        check_request(limits, self.prompt_ids, self.params)
+        if not isinstance(self.request_id, str):
+            raise RequestError(f"request_id is {self.request_id!r}; expected a text")
+        if not _is_number(self.priority) or not 0 <= self.priority <= 1:
+            raise RequestError(f"priority is {self.priority!r}; expected a number from 0 to 1")
+        if self.deadline is not None and not _is_number(self.deadline):
+            raise RequestError(f"deadline is {self.deadline!r}; expected finite seconds or None")
+        if not isinstance(self.cache_salt, str):
+            raise RequestError(f"cache_salt is {self.cache_salt!r}; expected a text")
 
 
 class Limits(Protocol):
@@ -45,12 +60,14 @@ def check_request(limits: Limits, prompt_ids: Sequence[int], params: SamplingPar
 
 def check_prompt_ids(name: str, token_ids: Sequence[int], limits: Limits) -> None:
     """Raise `RequestError` for an empty prompt or an id outside the vocabulary."""
-    if not token_ids:
+    if len(token_ids) == 0:
         raise RequestError(f"{name} has no tokens; expected at least one")
-    vocab = limits.spec.vocab_size
-    for token in token_ids:
-        if not 0 <= token < vocab:
-            raise RequestError(f"{name} has token id {token}; the vocabulary is 0 to {vocab - 1}")
+    last = limits.spec.vocab_size - 1
+    ids = np.asarray(token_ids)
+    if ids.ndim == 1 and ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() <= last:
+        return
+    wrong = next((t for t in token_ids if type(t) is not int or not 0 <= t <= last), token_ids)
+    raise RequestError(f"{name} has token id {wrong!r}; the vocabulary is 0 to {last}")
 
 
 def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
@@ -61,3 +78,7 @@ def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
             f"{name} has {prompt} tokens and {output} more are asked for, together above the "
             f"engine's max_seq_len {longest}; ask for less or build with a larger --max_seq_len"
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and isfinite(value)

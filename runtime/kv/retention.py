@@ -56,3 +56,8 @@ class Retention:
     def is_lasting(self, boundary: int) -> bool:
         """Whether a boundary stays when the sequence reaches a newer one."""
         return self.every > 0 and boundary % (self.every * LOGICAL_BLOCK) == 0
+
+
+def tails_per_step(retention: Retention | None, max_chunk: int) -> int:
+    """Boundaries that a chunk of `max_chunk` tokens leaves behind; none without a prefix cache."""
+    return 0 if retention is None else retention.tails_per_step(max_chunk)

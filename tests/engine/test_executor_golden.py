@@ -11,7 +11,6 @@ from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.sampler import Sampler
 from dsv4_trt.runtime.sampling_params import SamplingParams
-from dsv4_trt.runtime.stepper import Stepper
 from tests.workshop import random_ids
 
 LIMIT = 1e-4  # of logprobs
@@ -23,10 +22,8 @@ class Golden:
 
     def __init__(self, engine, *, tokens=2048, seqs=8, retention="newest"):
         policy = None if retention is None else Retention.parse(retention)
-        tails = 1 if policy is None else policy.tails_per_step(tokens)
         config = ExecutorConfig(max_num_seqs=seqs, max_num_tokens=tokens, retention=policy)
-        stepper = Stepper(engine, tails_per_step=tails)
-        self.executor = Executor(stepper, Sampler(engine.spec.vocab_size), config)
+        self.executor = Executor(engine, Sampler(engine.spec.vocab_size), config)
         self.tokens, self.logprobs, self.num_cached = {}, {}, {}
 
     def submit(self, name, prompt_ids):
@@ -58,7 +55,7 @@ class Golden:
 
 @pytest.fixture(scope="module")
 def engine(workshop, tiny_a):
-    return workshop.engine(tiny_a, lens=(900, 900, 900))
+    return workshop.engine(tiny_a, build=("--max_seq_len", "1024"), lens=(900, 900, 900))
 
 
 @pytest.fixture(scope="module")

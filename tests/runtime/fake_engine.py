@@ -40,10 +40,12 @@ def scramble(x):
 class FakeEngine:
     """See `runtime.engine.Engine`. `lens` are the sequences that the pools are sized for."""
 
-    def __init__(self, lens=(1024,) * 4, *, spec=SPEC, build=BUILD, ladders=None, plan=None):
+    def __init__(
+        self, lens=(1024,) * 4, *, spec=SPEC, build=BUILD, ladders=None, plan=None, tails=1
+    ):
         self.spec, self.build, self.ladders = spec, build, ladders
         self.layout = solve(spec, "fp8", "fp4")
-        self.plan = plan_for_sequences(self.layout, list(lens)) if plan is None else plan
+        self.plan = plan_for_sequences(self.layout, list(lens), tails) if plan is None else plan
         self.owner = None
         self.num_steps = 0
         self.fails_at = set()  # numbers of steps that write all they should and then raise

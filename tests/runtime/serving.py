@@ -9,7 +9,6 @@ from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.sequence import NO_ROW, Status
-from dsv4_trt.runtime.stepper import Stepper
 from tests.runtime.fake_engine import VOCAB, FakeEngine
 from tests.runtime.fake_reference import FakeSampler, expected
 
@@ -49,11 +48,9 @@ class Serving:
         self.engine = FakeEngine() if engine is None else engine
         self.sampler, self.clock = FakeSampler(), Clock()
         policy = None if retention is None else Retention.parse(retention)
-        tails = 1 if policy is None else policy.tails_per_step(tokens)
         config = {"max_num_seqs": seqs, "max_num_tokens": tokens, "retention": policy, **config}
-        stepper = Stepper(self.engine, tails_per_step=tails)
         config = ExecutorConfig(**config)
-        self.executor = Executor(stepper, self.sampler, config, clock=self.clock)
+        self.executor = Executor(self.engine, self.sampler, config, clock=self.clock)
         self.scheduler = self.executor.scheduler
         self.clear()
 

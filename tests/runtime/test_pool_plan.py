@@ -9,9 +9,10 @@ from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import check_plan, concurrency, largest_in_memory
 from dsv4_trt.runtime import pool_plan
 from dsv4_trt.runtime.bundle import open_bundle
+from dsv4_trt.runtime.kv.retention import tails_per_step
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
 from dsv4_trt.runtime.llm_open import limit_sizes
-from dsv4_trt.runtime.pool_plan import free_bytes, plan_for_device, tails_per_step
+from dsv4_trt.runtime.pool_plan import free_bytes, plan_for_device
 
 GIB = 1 << 30
 
@@ -111,7 +112,7 @@ def test_what_does_not_hold_one_request_is_refused_with_what_does(bundle):
 def test_a_step_of_one_sequence_fits_with_every_tail_that_it_leaves(bundle, retention, tails):
     config = KvCacheConfig(tail_retention=retention, max_tokens=16384)
     assert bundle.build.max_num_tokens == 2048
-    assert tails_per_step(bundle, config) == tails
+    assert tails_per_step(config.retention, 2048) == tails
     found = replace(plan_for_device(bundle, config, "cpu"), layout=bundle.layout.trunk)
     check_plan(found, 16384, tails)
     assert all(found.num_pages[b] >= pages for b, pages in least(bundle, tails).items())

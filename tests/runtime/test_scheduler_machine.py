@@ -25,7 +25,7 @@ class ExecutorMachine(RuleBasedStateMachine):
         ladders=st.sampled_from([None, LADDERS]),
     )
     def begin(self, retention, tokens, more, seqs, ladders):
-        engine = FakeEngine((1024, more) if more else (1024,), ladders=ladders)
+        engine = FakeEngine((1024, more) if more else (1024,), ladders=ladders, tails=5)
         self.serving = Serving(engine, retention=retention, seqs=seqs, tokens=tokens, max_queue=12)
         self.disturbed = set()
         self.num_accepted = 0
