@@ -24,7 +24,7 @@ from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.presets import FLASH
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
-from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.scheduler import ScheduleLimits, Scheduler
 from dsv4_trt.runtime.schedule.sequence import Sequence, Status
 from dsv4_trt.runtime.stepper import Stepper

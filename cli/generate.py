@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from dsv4_trt.runtime.completion_output import CompletionOutput
     from dsv4_trt.runtime.llm import LLM
     from dsv4_trt.runtime.request_output import RequestOutput
-    from dsv4_trt.runtime.row_state import SampledToken
-    from dsv4_trt.runtime.sampling_params import SamplingParams
-    from dsv4_trt.runtime.tokenizer import Tokenizer
+    from dsv4_trt.runtime.sampling.row_state import SampledToken
+    from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+    from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
 def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
@@ -77,9 +77,9 @@ def command(
       dsv4-trt generate --engine_dir ENGINE --prompt "The sky is" --max_tokens 16 --temperature 0
     """
     from dsv4_trt.runtime.bundle import open_bundle
-    from dsv4_trt.runtime.prompt import encode_text
     from dsv4_trt.runtime.request import check_request
-    from dsv4_trt.runtime.sampling_params import SamplingParams
+    from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+    from dsv4_trt.runtime.text.prompt import encode_text
 
     if (prompt is None) == (token_ids is None):
         raise click.UsageError("give either --prompt or --token_ids")
@@ -104,7 +104,7 @@ def command(
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:
     """The bundle's tokenizer; the error says what works without one."""
-    from dsv4_trt.runtime.tokenizer import Tokenizer
+    from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
     try:
         tokenizer = Tokenizer.load(bundle.path)

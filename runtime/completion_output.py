@@ -7,7 +7,7 @@ from math import fsum
 
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.metrics import FinishReason
-from dsv4_trt.runtime.row_state import SampledToken
+from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.update import Update
 
 

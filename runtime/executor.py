@@ -21,18 +21,18 @@ from dsv4_trt.runtime.generation import Generation, LiveRequest
 from dsv4_trt.runtime.kv.retention import Retention, tails_per_step
 from dsv4_trt.runtime.metrics import FinishReason, Metrics, PoolPages
 from dsv4_trt.runtime.request import Request
-from dsv4_trt.runtime.row_state import RowState, SampledToken
-from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.plan import StepPlan
 from dsv4_trt.runtime.schedule.scheduler import ScheduleLimits, Scheduler
 from dsv4_trt.runtime.schedule.sequence import Sequence, Status
 from dsv4_trt.runtime.stepper import Stepper
-from dsv4_trt.runtime.text_stream import TextStream
+from dsv4_trt.runtime.text.text_stream import TextStream
 from dsv4_trt.runtime.update import Update
 
 
 class TokenSampler(Protocol):
-    """Turns logits into tokens; see `runtime.sampler.Sampler`."""
+    """Turns logits into tokens; see `runtime.sampling.sampler.Sampler`."""
 
     def sample(self, logits: Any, rows: list[RowState]) -> list[SampledToken | Dsv4Error]: ...
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from dsv4_trt.runtime.metrics import FinishReason
 from dsv4_trt.runtime.request import Request
-from dsv4_trt.runtime.row_state import RowState, SampledToken
+from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
 from dsv4_trt.runtime.schedule.sequence import Sequence
-from dsv4_trt.runtime.text_stream import TextStream
+from dsv4_trt.runtime.text.text_stream import TextStream
 
 
 @dataclass(slots=True, eq=False)

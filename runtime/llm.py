@@ -31,11 +31,11 @@ from dsv4_trt.runtime.llm_inputs import (
     read_request,
 )
 from dsv4_trt.runtime.llm_open import choose_bundle, choose_tokenizer, limit_sizes, open_executor
-from dsv4_trt.runtime.prompt import Prompt
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.request_output import RequestOutput
-from dsv4_trt.runtime.sampling_params import SamplingParams
-from dsv4_trt.runtime.tokenizer import Tokenizer
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+from dsv4_trt.runtime.text.prompt import Prompt
+from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 __all__ = [
     "LLM",

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.bundle import Bundle
-from dsv4_trt.runtime.prompt import Prompt, is_id, read_prompt
 from dsv4_trt.runtime.request import check_request
-from dsv4_trt.runtime.sampling_params import SamplingParams
-from dsv4_trt.runtime.tokenizer import Tokenizer
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+from dsv4_trt.runtime.text.prompt import Prompt, is_id, read_prompt
+from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 PromptDict: TypeAlias = dict[str, str] | dict[str, list[int]]
 OnePrompt: TypeAlias = str | list[int] | tuple[int, ...] | PromptDict

@@ -11,9 +11,9 @@ from dsv4_trt.runtime.executor import Executor, ExecutorConfig
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
 from dsv4_trt.runtime.open import open_engine, resolve_device
 from dsv4_trt.runtime.pool_plan import plan_for_device
-from dsv4_trt.runtime.sampling_params import SamplingParams
-from dsv4_trt.runtime.text_stream import TextStream
-from dsv4_trt.runtime.tokenizer import TOKENIZER_FILE, Tokenizer
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+from dsv4_trt.runtime.text.text_stream import TextStream
+from dsv4_trt.runtime.text.tokenizer import TOKENIZER_FILE, Tokenizer
 
 
 def choose_bundle(
@@ -91,7 +91,7 @@ def open_executor(
     plan = plan_for_device(bundle, config, device)
     engine = open_engine(bundle, plan, device=device)
 
-    from dsv4_trt.runtime.sampler import Sampler  # loads torch, which takes seconds
+    from dsv4_trt.runtime.sampling.sampler import Sampler  # loads torch, which takes seconds
 
     def new_text(params: SamplingParams) -> TextStream:
         assert tokenizer is not None

@@ -13,7 +13,7 @@ from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import RequestError
 from dsv4_trt.kv_layout import KvLayout
 from dsv4_trt.model_spec import ModelSpec
-from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

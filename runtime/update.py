@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.metrics import FinishReason
-from dsv4_trt.runtime.row_state import SampledToken
+from dsv4_trt.runtime.sampling.row_state import SampledToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

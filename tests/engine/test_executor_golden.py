@@ -9,8 +9,8 @@ import pytest
 from dsv4_trt.runtime.executor import Executor, ExecutorConfig
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
-from dsv4_trt.runtime.sampler import Sampler
-from dsv4_trt.runtime.sampling_params import SamplingParams
+from dsv4_trt.runtime.sampling.sampler import Sampler
+from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from tests.workshop import random_ids
 
 LIMIT = 1e-4  # of logprobs

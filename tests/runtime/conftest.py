@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsv4_trt.runtime.tokenizer import Tokenizer
+from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,1 @@
+"""Logits in, tokens out: what a request asks of the sampler, and what the sampler knows of a sequence."""
