@@ -85,7 +85,7 @@ def _trace(layout: KvLayout, mix: tuple[Load, ...]) -> dict[str, Any]:
     limits = ScheduleLimits(max_num_seqs=4096, max_num_tokens=STEP)
     scheduler = Scheduler(stepper.kv, limits, Retention())
     _fill(scheduler, stepper, _lengths(mix))
-    running = [*scheduler.decoding, *scheduler.prefilling]
+    running = scheduler.running
     used = {b: 1 - pool.num_free / pool.num_pages for b, pool in stepper.pools.items()}
     payload = sum(payload_bytes(layout, s.num_computed) for s in running) + _cached_payload(stepper)
     tokens = sum(s.num_prompt for s in running)

@@ -21,7 +21,7 @@ Fields of a page are planar: all rows first, then all scales. fp8 KV pages are p
 A block table of a class that keeps all tokens has logical page p in column p. That of a window class
 has two rings of W = `window_pages` columns, the window as it was before the step and as it is after it:
 logical page p is in columns p % W and W + p % W. Behind them come columns of pages that the step passes
-but a prefix hit will need: `tail_pages` for each hit point.
+but a prefix hit will need: `tail_pages` for each tail.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class KvLayout:
     def peak_pages_per_sequence(self, num_tokens: int, tails: int = 1) -> dict[Bucket, int]:
         """Upper bound while a step is under way, over all layers.
 
-        A window is held as it was before the step, as it will be after it, and at `tails` hit points
+        A window is held as it was before the step, as it will be after it, and at `tails` tails
         that the step passes.
         """
         need = dict.fromkeys(Bucket, 0)

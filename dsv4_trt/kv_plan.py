@@ -62,7 +62,7 @@ def plan_pools(
     at unrelated places of their windows, so what many of them hold together is close to the mean, and
     pools for all of them at their most would leave large pages idle (of 8K sequences every seventh).
     Each pool is at least what one sequence of `max_seq_len` can need in a step that passes `tails`
-    hit points; where that binds, the others share what is left. `overrides` sets the pages of a pool.
+    tails; where that binds, the others share what is left. `overrides` sets the pages of a pool.
 
     Raises:
         CapacityError: one sequence of `max_seq_len` does not fit; names the largest that does. Or an

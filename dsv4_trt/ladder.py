@@ -69,3 +69,11 @@ class Ladder:
                 "or build with a longer ladder"
             )
         return self.rungs[at]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLadders:
+    """Sizes that an engine runs steps at."""
+
+    seqs: Ladder  # numbers of decoding sequences, of sequences and of rows of logits
+    tokens: Ladder

@@ -5,6 +5,7 @@ Field meanings are those of `contract.step_inputs`. Arrays are numpy; this modul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,24 @@ from dsv4_trt.kv_layout import CacheClass
 if TYPE_CHECKING:
     import torch
 
+    from dsv4_trt.runtime.kv.marks import Mark
+
 IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRecord:
+    """What a step feeds: all there is to know besides the state of the cache.
+
+    Decodes (sequences that go on with one token) come first.
+    """
+
+    rows: IntArray  # [num_seqs] of the block tables
+    lengths: IntArray  # [num_seqs] tokens that each feeds, at least 1
+    token_ids: IntArray  # [num_tokens]
+    num_logits: IntArray  # [num_seqs] how many of the last tokens' logits are wanted
+    num_decodes: int
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from dsv4_trt.errors import Dsv4Error
-from dsv4_trt.runtime.metrics import FinishReason
+from dsv4_trt.runtime.request import FinishReason
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.update import Update
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_plan import KvPlan
+from dsv4_trt.ladder import StepLadders
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
-from dsv4_trt.runtime.step_arrays import StepLadders
 
 if TYPE_CHECKING:
     import torch

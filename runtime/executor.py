@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from threading import Lock
 from typing import Any, Protocol
 
-from dsv4_trt.contract import BuildSpec
-from dsv4_trt.errors import ConfigError, Dsv4Error, EngineFault, QueueFull, RequestError
-from dsv4_trt.kv_plan import check_plan
+from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull, RequestError
 from dsv4_trt.runtime.engine import Engine
+from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.generation import Generation, LiveRequest
-from dsv4_trt.runtime.kv.retention import Retention, tails_per_step
-from dsv4_trt.runtime.metrics import FinishReason, Metrics, PoolPages
-from dsv4_trt.runtime.request import Request
+from dsv4_trt.runtime.metrics import Metrics, PoolPages
+from dsv4_trt.runtime.request import FinishReason, Request, no_text_for
 from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.plan import StepPlan
@@ -35,39 +32,6 @@ class TokenSampler(Protocol):
     """Turns logits into tokens; see `runtime.sampling.sampler.Sampler`."""
 
     def sample(self, logits: Any, rows: list[RowState]) -> list[SampledToken | Dsv4Error]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutorConfig:
-    """How requests are served."""
-
-    max_num_seqs: int  # that run at the same time
-    max_num_tokens: int  # of one step
-    max_queue: int = 1024  # requests that may wait
-    retention: Retention | None = field(default_factory=Retention)  # None = no prefix cache
-
-    def tails_per_step(self, build: BuildSpec) -> int:
-        """Boundaries that the chunk of one sequence can leave behind."""
-        return tails_per_step(self.retention, min(self.max_num_tokens, build.max_seq_len))
-
-    def check(self, engine: Engine) -> None:
-        """Raise `ConfigError` or `CapacityError` if the engine can not serve like this."""
-        build = engine.build
-        for name, value, most in (
-            ("max_num_seqs", self.max_num_seqs, build.max_batch_size),
-            ("max_num_tokens", self.max_num_tokens, build.max_num_tokens),
-        ):
-            if not 1 <= value <= most:
-                raise ConfigError(f"{name} is {value}; expected 1 to {most}, what the engine takes")
-        if self.max_num_tokens < self.max_num_seqs:
-            raise ConfigError(
-                f"max_num_tokens {self.max_num_tokens} is below max_num_seqs {self.max_num_seqs}; a "
-                "decode step needs a token for each sequence"
-            )
-        if self.max_queue < 1:
-            raise ConfigError(f"max_queue is {self.max_queue}; expected at least 1")
-        plan = replace(engine.plan, layout=engine.plan.layout.trunk)  # nothing is drafted
-        check_plan(plan, build.max_seq_len, self.tails_per_step(build))
 
 
 class Executor:
@@ -124,7 +88,7 @@ class Executor:
         """Accept a request; raises `RequestError`, or `QueueFull` when it may come back later."""
         request.check(self.engine)
         if self._new_text is None and request.params.stop:
-            raise RequestError("stop strings need a tokenizer; use stop_token_ids")
+            raise no_text_for(request.params)
         live = LiveRequest(request, self.clock())
         with self._lock:
             self._check_place(request)
@@ -173,6 +137,11 @@ class Executor:
         self._note_gauges()
         return self._tell()
 
+    @property
+    def _num_waiting(self) -> int:
+        """Sequences that do not run: new, forked without room, or preempted."""
+        return len(self._arrived) + len(self.scheduler.waiting)
+
     def _tell(self) -> list[Update]:
         updates, self._untold = self._untold, []
         return updates
@@ -180,12 +149,11 @@ class Executor:
     def _check_place(self, request: Request) -> None:
         if request.request_id in self._live:
             raise RequestError(f"a request with the id '{request.request_id}' is running already")
-        waiting = len(self._arrived) + len(self.scheduler.waiting)
-        if waiting >= self.config.max_queue:
+        if self._num_waiting >= self.config.max_queue_size:
             self.metrics.requests_refused += 1
             raise QueueFull(
-                f"{waiting} requests wait, as many as the queue holds; try again later, or raise "
-                "max_queue"
+                f"{self._num_waiting} sequences wait, the queue holds {self.config.max_queue_size}; "
+                "try again later, or raise max_queue_size"
             )
 
     def _take_arrivals(self) -> None:
@@ -207,7 +175,7 @@ class Executor:
 
     def _begin(self, live: LiveRequest, sequence: Sequence) -> Generation:
         params = live.request.params
-        row = RowState(
+        state = RowState(
             name=live.request.request_id,
             params=params,
             eos_token_id=self.engine.spec.eos_token_id,
@@ -215,14 +183,12 @@ class Executor:
             index=sequence.index,
         )
         text = None if self._new_text is None else self._new_text(params)
-        generation = Generation(live, sequence, row, text)
+        generation = Generation(live, sequence, state, text)
         live.generations.append(generation)
         live.num_begun += 1
         return generation
 
     def _run(self, plan: StepPlan) -> None:
-        preempted = self.scheduler.num_preempted
-        self.metrics.preemptions = preempted
         try:
             output = self.stepper.run(plan.record())
         except Exception as error:  # whatever an engine may raise, its requests end with it
@@ -231,27 +197,30 @@ class Executor:
         self.scheduler.settle(plan)
         ready = [s for s in plan.prefilling if s.status is Status.DECODING]
         generations = [self._generations[s] for s in (*plan.decoding, *ready)]
-        rows, places = self._siblings(generations)
+        every, places = self._fork_siblings(generations)
         logits = output.logits if len(places) == len(generations) else output.logits[places]
-        tokens = self.sampler.sample(logits, [g.row for g in rows])
-        for generation, token in zip(rows, tokens, strict=True):
+        tokens = self.sampler.sample(logits, [g.row_state for g in every])
+        for generation, token in zip(every, tokens, strict=True):
             self._untold.append(self._advance(generation, token))
 
-    def _siblings(self, generations: list[Generation]) -> tuple[list[Generation], list[int]]:
-        """Add the other sequences of requests whose prompt is done; also which logits each reads."""
-        rows, places = [], []
+    def _fork_siblings(self, generations: list[Generation]) -> tuple[list[Generation], list[int]]:
+        """Begin the other sequences of requests whose prompt is done, from the same pages.
+
+        Returns all generations that get a token, and which row of the logits each reads.
+        """
+        every, places = [], []
         for place, generation in enumerate(generations):
             live = generation.request
-            rows.append(generation)
+            every.append(generation)
             places.append(place)
             while live.num_begun < live.request.params.n:
                 sibling = generation.sequence.sibling(live.num_begun)
-                rows.append(self._begin(live, sibling))
-                self._generations[sibling] = rows[-1]
+                every.append(self._begin(live, sibling))
+                self._generations[sibling] = every[-1]
                 places.append(place)
                 for copy in self.scheduler.fork(generation.sequence, sibling):
                     self.engine.copy_pages(*copy)
-        return rows, places
+        return every, places
 
     def _advance(self, generation: Generation, token: SampledToken | Dsv4Error) -> Update:
         """What a sampled token means for its sequence."""
@@ -270,7 +239,7 @@ class Executor:
             index=generation.sequence.index,
             token=token,
             text=text,
-            num_cached=generation.sequence.num_cached or 0,
+            num_cached=generation.sequence.num_cached,
         )
 
     def _end(self, generation: Generation, reason: FinishReason, **news: Any) -> Update:
@@ -291,7 +260,7 @@ class Executor:
             index=sequence.index,
             finish_reason=reason,
             stop_reason=generation.stop_reason if reason == "stop" else None,
-            num_cached=sequence.num_cached or 0,
+            num_cached=sequence.num_cached,
             finished=not live.generations,
             **news,
         )
@@ -320,10 +289,11 @@ class Executor:
                 self.metrics.cached_tokens += sequence.num_cached or 0
 
     def _note_gauges(self) -> None:
-        self.metrics.waiting = len(self.scheduler.waiting)
+        self.metrics.preemptions = self.scheduler.num_preempted
+        self.metrics.waiting = self._num_waiting
         self.metrics.running = self.scheduler.num_running
         self.metrics.pages = {
-            bucket: PoolPages(used=pool.num_held, cached=pool.num_cached, free=pool.num_free)
+            bucket: PoolPages(held=pool.num_held, cached=pool.num_cached, free=pool.num_free)
             for bucket, pool in self.stepper.pools.items()
         }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dsv4_trt.runtime.metrics import FinishReason
-from dsv4_trt.runtime.request import Request
+from dsv4_trt.runtime.request import FinishReason, Request
 from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
 from dsv4_trt.runtime.schedule.sequence import Sequence
 from dsv4_trt.runtime.text.text_stream import TextStream
@@ -17,15 +16,15 @@ class Generation:
 
     request: LiveRequest
     sequence: Sequence
-    row: RowState
+    row_state: RowState
     text: TextStream | None  # None where only token ids count
 
     def take(self, token: SampledToken) -> tuple[str, FinishReason | None]:
         """Append a token; returns the text it completed, and the reason if the sequence ends."""
-        self.row.output_ids.append(token.token_id)
+        self.row_state.output_ids.append(token.token_id)
         self.sequence.append(token.token_id)
-        params = self.row.params
-        is_full = len(self.row.output_ids) >= params.max_tokens
+        params = self.row_state.params
+        is_full = len(self.row_state.output_ids) >= params.max_tokens
         if self.text is None:
             shown, stopped = "", self._is_end(token.token_id)
         else:
@@ -40,13 +39,13 @@ class Generation:
         """The stop string or token id that ended the sequence."""
         if self.text is not None:
             return self.text.matched
-        newest = self.row.output_ids[-1] if self.row.output_ids else None
+        newest = self.row_state.output_ids[-1] if self.row_state.output_ids else None
         return newest if newest is not None and self._is_end(newest) else None
 
     def _is_end(self, token_id: int) -> bool:
-        params = self.row.params
-        may_end = len(self.row.output_ids) > params.min_tokens
-        return may_end and token_id in params.end_token_ids(self.row.eos_token_id)
+        params = self.row_state.params
+        may_end = len(self.row_state.output_ids) > params.min_tokens
+        return may_end and token_id in params.end_token_ids(self.row_state.eos_token_id)
 
 
 @dataclass(slots=True, eq=False)

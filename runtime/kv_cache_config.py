@@ -57,7 +57,7 @@ class KvCacheConfig:
 
     @property
     def retention(self) -> Retention | None:
-        """Which hit points stay; None without a prefix cache."""
+        """Which tails stay; None without a prefix cache."""
         return Retention.parse(self.tail_retention) if self.enable_block_reuse else None
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import TypeAlias
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.bundle import Bundle
-from dsv4_trt.runtime.request import check_request
+from dsv4_trt.runtime.request import check_request, is_number, no_text_for
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.text.prompt import Prompt, is_id, read_prompt
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
@@ -60,7 +59,7 @@ def read_request(
     if not isinstance(params, SamplingParams):
         raise RequestError(f"sampling params are {params!r}; expected SamplingParams")
     if params.stop and tokenizer is None:
-        raise RequestError("stop strings need a tokenizer; use stop_token_ids")
+        raise no_text_for(params)
     prompt = read_prompt(inputs, bundle.spec, tokenizer)
     check_request(bundle, prompt.token_ids, params)
     return prompt, params
@@ -70,5 +69,5 @@ def check_timeout(timeout: float | None) -> None:
     """Raise `RequestError` unless `timeout` is a number of seconds, or None."""
     if timeout is None:
         return
-    if not isinstance(timeout, int | float) or not isfinite(timeout) or timeout < 0:
+    if not is_number(timeout) or timeout < 0:
         raise RequestError(f"timeout is {timeout!r}; expected seconds, a finite number from 0 on")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bundle import Bundle, open_bundle
-from dsv4_trt.runtime.executor import Executor, ExecutorConfig
+from dsv4_trt.runtime.executor import Executor
+from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
 from dsv4_trt.runtime.open import open_engine, resolve_device
 from dsv4_trt.runtime.pool_plan import plan_for_device
@@ -84,7 +85,7 @@ def open_executor(
     tokenizer: Tokenizer | None,
     config: KvCacheConfig,
     device: str,
-    max_queue: int,
+    max_queue_size: int,
 ) -> Executor:
     """Plan the pools, load the engine, and put an executor on it."""
     device = resolve_device(device)
@@ -103,7 +104,7 @@ def open_executor(
         ExecutorConfig(
             max_num_seqs=bundle.build.max_batch_size,
             max_num_tokens=bundle.build.max_num_tokens,
-            max_queue=max_queue,
+            max_queue_size=max_queue_size,
             retention=config.retention,
         ),
         new_text=None if tokenizer is None else new_text,

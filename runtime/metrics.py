@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import isfinite
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.kv_layout import Bucket
-
-FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "timeout", "error"]
+from dsv4_trt.runtime.request import FinishReason
 
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 WAIT_SECONDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -59,14 +58,14 @@ class Histogram:
 class PoolPages:
     """Where the pages of one pool are."""
 
-    used: int  # held by sequences
+    held: int  # by sequences
     cached: int  # held by nobody, in the prefix cache
     free: int
 
     @property
     def total(self) -> int:
         """All pages of the pool."""
-        return self.used + self.cached + self.free
+        return self.held + self.cached + self.free
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,7 +101,7 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """All of it as plain JSON data, under the names of the fields."""
         pages = {
-            str(bucket): {"used": p.used, "cached": p.cached, "free": p.free, "total": p.total}
+            str(bucket): {"held": p.held, "cached": p.cached, "free": p.free, "total": p.total}
             for bucket, p in self.pages.items()
         }
         return {

@@ -16,12 +16,12 @@ from dsv4_trt.errors import BundleMismatch, ConfigError, PluginError
 from dsv4_trt.graph import Graph, Node, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
+from dsv4_trt.ladder import StepLadders
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.slabs import allocate_slabs
-from dsv4_trt.runtime.step_arrays import StepLadders
 from dsv4_trt.runtime.weights import load_weights
 
 Environment = dict[str, torch.Tensor]

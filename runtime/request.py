@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.kv_layout import KvLayout
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+
+FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "timeout", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,9 @@ class Request:
         check_request(limits, self.prompt_ids, self.params)
         if not isinstance(self.request_id, str):
             raise RequestError(f"request_id is {self.request_id!r}; expected a text")
-        if not _is_number(self.priority) or not 0 <= self.priority <= 1:
+        if not is_number(self.priority) or not 0 <= self.priority <= 1:
             raise RequestError(f"priority is {self.priority!r}; expected a number from 0 to 1")
-        if self.deadline is not None and not _is_number(self.deadline):
+        if self.deadline is not None and not is_number(self.deadline):
             raise RequestError(f"deadline is {self.deadline!r}; expected finite seconds or None")
         if not isinstance(self.cache_salt, str):
             raise RequestError(f"cache_salt is {self.cache_salt!r}; expected a text")
@@ -80,5 +82,14 @@ def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
         )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
+def is_number(value: object) -> bool:
+    """Whether this is a finite number; true and false are none."""
+    return type(value) in (int, float) and isfinite(value)  # type: ignore[arg-type]
+
+
+def no_text_for(params: SamplingParams) -> RequestError:
+    """The error of a request that has stop strings where there is no tokenizer."""
+    return RequestError(
+        f"stop is {params.stop!r}, which needs a tokenizer, and this engine has none; use "
+        "stop_token_ids, or name a tokenizer"
+    )

@@ -11,8 +11,7 @@ from typing import Literal, TypeVar
 
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.completion_output import CompletionOutput
-from dsv4_trt.runtime.metrics import FinishReason
-from dsv4_trt.runtime.request import Request
+from dsv4_trt.runtime.request import FinishReason, Request
 from dsv4_trt.runtime.update import Update
 
 T = TypeVar("T")
@@ -114,18 +113,19 @@ class RequestOutput:
 
     def end(self, reason: FinishReason, error: Dsv4Error | None = None) -> None:
         """End all sequences that have not ended; called by the executor's thread when it stops."""
-        ends = [
-            Update(request_id=self.request_id, index=o.index, finish_reason=reason, error=error)
-            for o in self.outputs[:-1]
-        ]
-        last = Update(
-            request_id=self.request_id,
-            index=len(ends),
-            finish_reason=reason,
-            error=error,
-            finished=True,
+        last = self.outputs[-1]
+        self.deliver(
+            [
+                Update(
+                    request_id=self.request_id,
+                    index=output.index,
+                    finish_reason=reason,
+                    error=error,
+                    finished=output is last,
+                )
+                for output in self.outputs
+            ]
         )
-        self.deliver([*ends, last])
 
     def _take_all(self) -> bool:
         """Bring `outputs` up to date; whether that is the end."""
@@ -136,7 +136,7 @@ class RequestOutput:
     def _take(self, updates: list[Update]) -> None:
         for update in updates:
             self.outputs[update.index].take(update)
-            if update.index == 0:  # the sequence that computed the prompt
+            if update.index == 0 and update.num_cached is not None:  # it computed the prompt
                 self.cached_tokens = update.num_cached
             if update.finished:
                 self.finished = True

@@ -6,39 +6,12 @@ of padding up to a rung, then the tokens of prefill chunks, then padding up to a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from dsv4_trt.ladder import Ladder
-from dsv4_trt.runtime.batch import IntArray, StepBatch
+from dsv4_trt.ladder import Ladder, StepLadders
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepRecord
 from dsv4_trt.runtime.kv.cache import KvCache
-from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.step import PreparedStep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLadders:
-    """Sizes that an engine runs steps at."""
-
-    seqs: Ladder  # numbers of decoding sequences, of sequences and of rows of logits
-    tokens: Ladder
-
-
-@dataclass(slots=True, kw_only=True)
-class StepRecord:
-    """What a step feeds: all there is to know besides the state of the cache.
-
-    Decodes (sequences that go on with one token) come first.
-    """
-
-    rows: IntArray  # [num_seqs] of the block tables
-    lengths: IntArray  # [num_seqs] tokens that each feeds, at least 1
-    token_ids: IntArray  # [num_tokens]
-    num_logits: IntArray  # [num_seqs] how many of the last tokens' logits are wanted
-    num_decodes: int
-    marks: Sequence[Mark] = ()
 
 
 class StepArrays:
@@ -117,13 +90,13 @@ class StepArrays:
         """
         more = _padding(ladders.seqs, decodes)
         for array, fill in self._token_arrays():
-            _open(array, decodes, tokens, more, fill)
+            _insert(array, decodes, tokens, more, fill)
         self._seq_ids[decodes + more : tokens + more] += more
         self._logits_rows[:logits] += more * (self._logits_rows[:logits] >= decodes)
         for array in (self._seq_lens, self._table_rows):
-            _open(array, decodes, seqs, more, 0)
+            _insert(array, decodes, seqs, more, 0)
         starts = self._query_start
-        _open(starts, decodes + 1, seqs + 1, more, 0)
+        _insert(starts, decodes + 1, seqs + 1, more, 0)
         starts[decodes + 1 : decodes + more + 1] = starts[decodes] + self._count[1 : more + 1]
         starts[decodes + more + 1 : seqs + more + 1] += more
         seqs, tokens = seqs + more, tokens + more
@@ -148,8 +121,8 @@ def _padding(ladder: Ladder, count: int) -> int:
     return 0 if not count or count > ladder.maximum else ladder.rung(count) - count
 
 
-def _open(array: IntArray, at: int, end: int, more: int, fill: int) -> None:
-    """Move `array[at:end]` back by `more` and fill what that leaves."""
+def _insert(array: IntArray, at: int, end: int, more: int, fill: int) -> None:
+    """Shift `array[at:end]` up by `more` and fill the gap."""
     if more:
         array[at + more : end + more] = array[at:end].copy()
         array[at : at + more] = fill

@@ -12,12 +12,12 @@ import numpy as np
 
 from dsv4_trt.errors import CapacityError, RequestError
 from dsv4_trt.kv_layout import CacheClass
-from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput, StepRecord
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.kv.cache import KvCache, TableSize
 from dsv4_trt.runtime.kv.pool import PagePool
 from dsv4_trt.runtime.kv.prefix_cache import PrefixCache
-from dsv4_trt.runtime.step_arrays import StepArrays, StepRecord
+from dsv4_trt.runtime.step_arrays import StepArrays
 
 if TYPE_CHECKING:
     import torch

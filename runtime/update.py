@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsv4_trt.errors import Dsv4Error
-from dsv4_trt.runtime.metrics import FinishReason
+from dsv4_trt.runtime.request import FinishReason
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 
 
@@ -20,5 +20,5 @@ class Update:
     finish_reason: FinishReason | None = None  # why this sequence ended; None while it goes on
     stop_reason: str | int | None = None  # the stop string or token id that ended it
     error: Dsv4Error | None = None  # with the reason "error"
-    num_cached: int = 0  # prompt tokens that were in the prefix cache
+    num_cached: int | None = None  # prompt tokens that were in the prefix cache; None = not known
     finished: bool = False

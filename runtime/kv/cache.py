@@ -134,7 +134,7 @@ class KvCache:
         self._check_room(need)
         self.prefix.make_room(need)
         pages = np.concatenate([self.pools[b].take(count) for b, count in came.counts.items()])
-        self._tables.ids[came.first + came.rings] = pages
+        self._tables.ids[came.second] = pages
         step = PreparedStep(rows, starts, ends, marks, came, pages, left)
         for mark in marks:
             if mark.boundary < ends[mark.index]:
@@ -149,16 +149,17 @@ class KvCache:
         ids, came, left = self._tables.ids, step.came, step.left
         self._drop(ids[left.first], left.counts)
         ids[left.first] = -1
-        ids[left.first + left.rings] = -1
+        ids[left.second] = -1
         ids[came.first] = step.pages
-        ids[came.first + came.rings] = step.pages
+        ids[came.second] = step.pages
         self._clear_passed(step)
         self.num_tokens[step.rows] = step.ends
 
     def rollback(self, step: PreparedStep) -> None:
         """The step did not run: drop what it took and put the tables back."""
         ids, came = self._tables.ids, step.came
-        ids[came.first + came.rings] = np.where(came.rings > 0, ids[came.first], -1)
+        # the ring before the step still has what was there; a class without rings had nothing
+        ids[came.second] = np.where(came.second != came.first, ids[came.first], -1)
         self._drop(step.pages, came.counts)
         self._clear_passed(step)
 

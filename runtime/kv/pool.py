@@ -50,6 +50,10 @@ class PagePool:
         """Pages that can be taken once the prefix cache forgets all it can."""
         return self._num_free + self.num_cached
 
+    def free_pages(self) -> IndexArray:
+        """The free pages, `[num_free]`."""
+        return self._free[: self._num_free].copy()
+
     def holders(self) -> IntArray:
         """How many sequences hold each page, `[num_pages]`."""
         return self._users & _HOLDERS

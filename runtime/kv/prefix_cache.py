@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, CacheClass
 from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.pool import PagePool
+from dsv4_trt.runtime.kv.retention import Retention
 
 PageIds = dict[CacheClass, IntArray]  # by class: [layers] of a block, [pages, layers] of a tail
 
@@ -34,7 +35,7 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """A hit point: the window pages at the end of `block`."""
+    """The window pages at the end of `block`, where later sequences can begin."""
 
     block: Block
     pages: PageIds
@@ -53,8 +54,8 @@ class PrefixCache:
 
     pools: Mapping[Bucket, PagePool]
     bucket_of: Mapping[CacheClass, Bucket]
-    _blocks: dict[bytes, Block] = field(default_factory=dict)
-    _tails: OrderedDict[int, Tail] = field(default_factory=OrderedDict)  # by id, oldest first
+    _blocks: dict[bytes, Block] = field(init=False, default_factory=dict)
+    _tails: OrderedDict[int, Tail] = field(init=False, default_factory=OrderedDict)  # oldest first
 
     @property
     def num_blocks(self) -> int:
@@ -63,11 +64,15 @@ class PrefixCache:
 
     @property
     def num_tails(self) -> int:
-        """Hit points in the cache."""
+        """Tails in the cache."""
         return len(self._tails)
 
+    def blocks(self) -> dict[bytes, Block]:
+        """All cached blocks by hash."""
+        return dict(self._blocks)
+
     def tails(self) -> list[Tail]:
-        """Hit points, least recently used first."""
+        """All tails, least recently used first."""
         return list(self._tails.values())
 
     def find(self, hashes: Sequence[bytes], max_tokens: int) -> Tail | None:
@@ -138,6 +143,15 @@ class PrefixCache:
             block = block.parent
             if block is not None:
                 block.num_children -= 1
+
+    def replace(self, old: Tail | None, new: Tail, retention: Retention) -> None:
+        """A sequence that left `old` behind has left `new`: it keeps both only if the policy says so.
+
+        What others use stays.
+        """
+        if old is None or old is new or old.is_shared or retention.is_lasting(old.num_tokens):
+            return
+        self.forget(old)
 
     def make_room(self, need: Mapping[Bucket, int]) -> None:
         """Forget tails, oldest first, until the pools have `need` pages free or nothing is left."""

@@ -1,4 +1,4 @@
-"""Which hit points a sequence leaves behind: the ends of logical blocks whose window pages stay.
+"""Which tails a sequence leaves behind: the ends of logical blocks whose window pages stay.
 
 A prefix hit needs the window as it was at that very boundary (SWA keys, CSA state), which costs more
 than the block itself. Policies:

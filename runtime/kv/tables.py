@@ -59,8 +59,8 @@ class ClassTable:
 class Places(NamedTuple):
     """Places in `Tables.ids`, bucket by bucket: all layers of some columns."""
 
-    first: IndexArray  # in the first ring, or in the whole table of a class without rings
-    rings: IndexArray  # how far behind the same place of the second ring is; 0 without rings
+    first: IndexArray  # in the ring before the step, or in the whole table of a class without rings
+    second: IndexArray  # the same column of the ring after it; equal to `first` without rings
     counts: dict[Bucket, int]
 
 
@@ -105,13 +105,13 @@ class Tables:
         first = self._starts[moves] + rows * self._row_ids[moves] + columns * layers
         at = np.repeat(first - (np.cumsum(layers) - layers), layers)
         at += np.arange(at.size)
-        rings = np.repeat(self._ring_ids[moves], layers)
+        second = at + np.repeat(self._ring_ids[moves], layers)
         counts = (np.bincount(moves, minlength=self._layers.size) * self._layers).tolist()
         half = len(self._buckets)
         cut = sum(counts[:half])
         return (
-            Places(at[:cut], rings[:cut], self._by_bucket(counts[:half])),
-            Places(at[cut:], rings[cut:], self._by_bucket(counts[half:])),
+            Places(at[:cut], second[:cut], self._by_bucket(counts[:half])),
+            Places(at[cut:], second[cut:], self._by_bucket(counts[half:])),
         )
 
     def _by_bucket(self, counts: list[int]) -> dict[Bucket, int]:

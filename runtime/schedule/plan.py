@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dsv4_trt.kv_layout import LOGICAL_BLOCK
-from dsv4_trt.runtime.batch import IntArray
+from dsv4_trt.runtime.batch import IntArray, StepRecord
 from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.schedule.sequence import Sequence
-from dsv4_trt.runtime.step_arrays import StepRecord
 
 
 @dataclass(slots=True)
@@ -19,8 +18,8 @@ class StepPlan:
     """Sequences of a step: those that decode, then those that feed `ends - num_computed` tokens."""
 
     decoding: list[Sequence]
-    rows: IntArray  # [decoding] of the block tables
-    ends: IntArray  # [decoding] tokens after the step
+    decode_rows: IntArray  # [decoding] of the block tables
+    decode_ends: IntArray  # [decoding] tokens after the step
     prefilling: list[Sequence] = field(default_factory=list)
     prefill_ends: list[int] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -34,9 +33,9 @@ class StepPlan:
         """Mark the decodes that complete a logical block."""
         if retention is None:
             return
-        for index in np.flatnonzero(self.ends & (LOGICAL_BLOCK - 1) == 0).tolist():
+        for index in np.flatnonzero(self.decode_ends & (LOGICAL_BLOCK - 1) == 0).tolist():
             sequence = self.decoding[index]
-            boundary = int(self.ends[index])
+            boundary = int(self.decode_ends[index])
             self.marks.append(Mark(index, boundary, 0, sequence.block_hashes()))
 
     def add_prefill(self, sequence: Sequence, end: int, marks: list[Mark]) -> None:
@@ -51,11 +50,11 @@ class StepPlan:
         """The step as the stepper takes it. Only a chunk that reaches the last token wants logits."""
         newest = [sequence.buffer[sequence.num_computed] for sequence in self.decoding]
         record = StepRecord(
-            rows=self.rows,
-            lengths=np.ones(self.rows.size, np.int32),
+            rows=self.decode_rows,
+            lengths=np.ones(self.decode_rows.size, np.int32),
             token_ids=np.array(newest, np.int32),
-            num_logits=np.ones(self.rows.size, np.int32),
-            num_decodes=self.rows.size,
+            num_logits=np.ones(self.decode_rows.size, np.int32),
+            num_decodes=self.decode_rows.size,
             marks=self.marks,
         )
         if self.prefilling:

@@ -12,7 +12,6 @@ in order always runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +58,11 @@ class Scheduler:
         """Sequences that have a row."""
         return len(self.decoding) + len(self.prefilling)
 
+    @property
+    def running(self) -> list[Sequence]:
+        """All sequences that have a row."""
+        return [*self.decoding, *self.prefilling]
+
     def add(self, sequence: Sequence) -> None:
         """A new sequence waits for its turn."""
         self.waiting.push(sequence)
@@ -83,7 +87,7 @@ class Scheduler:
             self._plan_prefills(plan, need)
             if plan.decoding or plan.prefilling:
                 return plan
-            self._preempt(self._last())  # prompts that are half way hold all pages
+            self.preempt(self._last())  # prompts that are half way hold all pages
         return None
 
     def settle(self, plan: StepPlan) -> None:
@@ -127,18 +131,18 @@ class Scheduler:
         head = self.waiting.peek()
         if head is None or self._admission.is_blocked(head):
             return
-        lower = [s for s in self._running() if s.request.priority < head.request.priority]
+        lower = [s for s in self.running if s.request.priority < head.request.priority]
         if not lower:
             return
-        upper = [s for s in self._running() if s.request.priority >= head.request.priority]
+        upper = [s for s in self.running if s.request.priority >= head.request.priority]
         freed = add(*(self._demand.held(s.num_computed) for s in lower))
         if not self._admission.has_room_beside(head, upper, freed):
             return
         nothing = dict.fromkeys(Bucket, 0)
         for victim in sorted(lower, key=lambda s: s.order, reverse=True):
-            if self._has_row() and self._admission.has_room_beside(head, self._running(), nothing):
+            if self._has_row() and self._admission.has_room_beside(head, self.running, nothing):
                 return
-            self._preempt(victim)
+            self.preempt(victim)
 
     def _has_row(self) -> bool:
         return self.num_running < self.limits.max_num_seqs and self.kv.num_free_rows > 0
@@ -149,7 +153,7 @@ class Scheduler:
             need = self._decode_need()
             if self.kv.has_room(need):
                 return need
-            self._preempt(self._last())
+            self.preempt(self._last())
 
     def _decode_need(self) -> Need:
         """Pages that the decodes take; an upper bound where that is enough to know."""
@@ -221,16 +225,13 @@ class Scheduler:
         """What each running sequence holds once the step, as planned so far, has run."""
         fed = dict(zip(plan.prefilling, plan.prefill_ends, strict=True))
         ends = [fed.get(sequence, sequence.num_computed) for sequence in self.prefilling]
-        return np.concatenate([plan.ends, np.array(ends, np.int32)])
-
-    def _running(self) -> Iterable[Sequence]:
-        return (*self.decoding, *self.prefilling)
+        return np.concatenate([plan.decode_ends, np.array(ends, np.int32)])
 
     def _last(self) -> Sequence:
         """The running sequence that is last in order."""
-        return max(self._running(), key=lambda s: s.order)
+        return max(self.running, key=lambda s: s.order)
 
-    def _preempt(self, victim: Sequence) -> None:
+    def preempt(self, victim: Sequence) -> None:
         """A running sequence gives up its pages and waits again."""
         self._leave(victim)
         victim.status, victim.num_computed, victim.was_preempted = Status.WAITING, 0, True
@@ -244,16 +245,13 @@ class Scheduler:
         sequence.row = NO_ROW
 
     def _replace_tail(self, sequence: Sequence, tail: Tail) -> None:
-        """A sequence keeps its newest tail; the one before goes unless others use it."""
-        self.kv.prefix.use(tail, sequence.key)
-        in_prompt = tail.num_tokens <= sequence.num_prompt
-        before = sequence.prompt_tail if in_prompt else sequence.output_tail
-        if in_prompt:
+        """A sequence reached a tail; the one before, of the prompt or of the output, may go."""
+        assert self.retention is not None
+        prefix = self.kv.prefix
+        prefix.use(tail, sequence.key)
+        if tail.num_tokens <= sequence.num_prompt:
+            prefix.replace(sequence.prompt_tail, tail, self.retention)
             sequence.prompt_tail = tail
         else:
+            prefix.replace(sequence.output_tail, tail, self.retention)
             sequence.output_tail = tail
-        assert self.retention is not None
-        if before is None or before is tail or before.is_shared:
-            return
-        if not self.retention.is_lasting(before.num_tokens):
-            self.kv.prefix.forget(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from dsv4_trt.runtime.schedule.sequence import Sequence
@@ -16,6 +17,10 @@ class WaitingQueue:
 
     def __len__(self) -> int:
         return len(self._inside)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """All that wait, in no order."""
+        return iter(self._inside)
 
     def push(self, sequence: Sequence) -> None:
         """Take a sequence in; no two have the same order."""

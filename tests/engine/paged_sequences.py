@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from dsv4_trt.runtime.batch import StepRecord
 from dsv4_trt.runtime.kv.block_hashes import extend_hashes
 from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.retention import Retention
-from dsv4_trt.runtime.step_arrays import StepRecord
 from dsv4_trt.runtime.stepper import Stepper
 
 POISON = -1  # the byte 0xFF: NaN in e4m3, e8m0, bf16 and fp32
@@ -87,15 +87,12 @@ class PagedSequences:
     def replace_tail(self, seq, tail):
         """As an executor does: a newer tail replaces one that neither lasts nor is shared."""
         self.stepper.prefix.use(tail, id(seq))
-        old, seq.tail = seq.tail, tail
-        if old is None or old is tail or old.is_shared:
-            return
-        if not self.retention.is_lasting(old.num_tokens):
-            self.stepper.prefix.forget(old)
+        self.stepper.prefix.replace(seq.tail, tail, self.retention)
+        seq.tail = tail
 
     def poison(self):
         """Fill every free page with NaN."""
         for bucket, pool in self.stepper.pools.items():
-            free = torch.from_numpy(pool._free[: pool.num_free].astype(np.int64))
+            free = torch.from_numpy(pool.free_pages())
             for slabs in self.engine._slabs:
                 slabs[bucket][free] = POISON

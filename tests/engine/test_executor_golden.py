@@ -6,7 +6,8 @@ Exact precision, greedy. Expected is what each request gets alone, without a pre
 import numpy as np
 import pytest
 
-from dsv4_trt.runtime.executor import Executor, ExecutorConfig
+from dsv4_trt.runtime.executor import Executor
+from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.sampling.sampler import Sampler
@@ -102,9 +103,9 @@ def test_preempted_at_random_points_equals_undisturbed(engine, alone, retention)
     count = 0
     while golden.executor.has_work:
         golden.step()
-        running = [*golden.executor.scheduler._running()]
+        running = golden.executor.scheduler.running
         if running and count < 8 and random.random() < 0.6:
-            golden.executor.scheduler._preempt(running[random.integers(len(running))])
+            golden.executor.scheduler.preempt(running[random.integers(len(running))])
             count += 1
     assert count > 3
     golden.check(expected)

@@ -41,7 +41,7 @@ def close(found, expected, limit=LIMIT):
 
 
 def donor(some, ids):
-    """Leave all hit points behind, then let others recycle every page that came free."""
+    """Leave all tails behind, then let others recycle every page that came free."""
     first = some.open()
     some.feed([(first, ids[:LENGTH])])
     some.close(first)

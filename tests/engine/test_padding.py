@@ -2,8 +2,7 @@
 
 import torch
 
-from dsv4_trt.ladder import Ladder
-from dsv4_trt.runtime.step_arrays import StepLadders
+from dsv4_trt.ladder import Ladder, StepLadders
 from dsv4_trt.runtime.stepper import Chunk, Stepper
 from tests.workshop import random_ids
 

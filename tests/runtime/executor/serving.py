@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from dsv4_trt.runtime.executor import Executor, ExecutorConfig
+from dsv4_trt.runtime.executor import Executor
+from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.kv.retention import Retention
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
@@ -129,7 +130,7 @@ class Serving:
         assert metrics.output_tokens == sum(map(len, self.tokens.values()))
         for bucket, pool in executor.stepper.pools.items():
             assert pool.num_held == 0, f"{pool.num_held} {bucket} pages are held by nobody"
-            assert metrics.pages[bucket].used == 0
+            assert metrics.pages[bucket].held == 0
             assert metrics.pages[bucket].total == pool.num_pages
 
     def check_no_leak(self):
@@ -147,14 +148,14 @@ def check_invariants(executor):
     holders, keepers = (
         {b: np.zeros(p.num_pages, np.int64) for b, p in kv.pools.items()} for _ in range(2)
     )
-    for row in np.flatnonzero(kv._is_open):
+    for row in open_rows(kv):
         tokens = int(kv.num_tokens[row])
         for cls in kv.classes:
             columns = np.arange(cls.first_page(tokens), cls.end_page(tokens))
             if cls.window is not None:
                 columns %= cls.window_pages
             holders[cls.bucket][kv.tables[cls.cache_class][:, row, columns]] += 1
-    for owner in (*prefix._blocks.values(), *prefix._tails.values()):
+    for owner in (*prefix.blocks().values(), *prefix.tails()):
         for cache_class, pages in owner.pages.items():
             keepers[prefix.bucket_of[cache_class]][pages] += 1
     for bucket, pool in kv.pools.items():
@@ -166,7 +167,7 @@ def check_pool(pool, holders, keepers):
     assert (pool.holders() == holders).all()
     assert (pool.keepers() == keepers).all()
     is_free = np.zeros(pool.num_pages, np.bool_)
-    is_free[pool._free[: pool.num_free]] = True
+    is_free[pool.free_pages()] = True
     assert np.count_nonzero(is_free) == pool.num_free
     assert (is_free == ((holders == 0) & (keepers == 0))).all()
     assert pool.num_free + pool.num_held + pool.num_cached == pool.num_pages
@@ -176,12 +177,12 @@ def check_pool(pool, holders, keepers):
 def check_sequences(executor):
     """Statuses, rows and counts of tokens agree."""
     scheduler, kv = executor.scheduler, executor.stepper.kv
-    running = [*scheduler.decoding, *scheduler.prefilling]
+    running = scheduler.running
     rows = [sequence.row for sequence in running]
-    assert sorted(rows) == np.flatnonzero(kv._is_open).tolist()
+    assert sorted(rows) == open_rows(kv)
     assert len({*rows}) == len(rows) <= scheduler.limits.max_num_seqs
     assert kv.num_free_rows + len(rows) == kv.size.max_seqs
-    waiting = scheduler.waiting._inside
+    waiting = set(scheduler.waiting)
     alive = {*running, *waiting}
     assert len(alive) == len(running) + len(waiting)
     assert {*executor._generations} == alive
@@ -195,3 +196,7 @@ def check_sequences(executor):
     for sequence in scheduler.prefilling:
         assert sequence.status is Status.PREFILLING
         assert sequence.num_computed < sequence.length
+
+
+def open_rows(kv):
+    return [row for row in range(kv.size.max_seqs) if kv.is_open(row)]

@@ -65,7 +65,7 @@ def test_a_cached_beginning_changes_nothing():
 @pytest.mark.parametrize("tokens", [1024, 300])
 @pytest.mark.parametrize("length", [256, 257, 400, 512, 513, 768, 790])
 def test_hits_at_every_boundary(length, tokens):
-    """One chunk leaves several hit points behind; a hit leaves at least one token to feed."""
+    """One chunk leaves several tails behind; a hit leaves at least one token to feed."""
     serving, whole = Serving(tokens=tokens, retention="every"), prompt(900)
     serving.finish(request("a", whole))
     serving.finish(request("hit", whole[:length], max_tokens=30), check=True).check_outputs()
@@ -93,7 +93,7 @@ def test_nobody_overtakes_who_has_no_room():
     serving.submit(*large, request("small", prompt(3), max_tokens=1))
     while not serving.tokens["small", 0]:
         serving.step()
-        stopped = [s.request.request_id for s in serving.scheduler.waiting._inside]
+        stopped = [s.request.request_id for s in serving.scheduler.waiting]
         running = serving.scheduler.num_running
         assert "small" in stopped or not stopped, "it came before one that has no room"
         assert running, "pages are free and nobody has them"
@@ -128,9 +128,9 @@ def test_stop_tokens_and_counts():
 
 
 def test_a_full_queue_refuses_and_takes_more_later():
-    serving = Serving(seqs=2, max_queue=3)
+    serving = Serving(seqs=2, max_queue_size=3)
     serving.submit(*(request(f"{n}", prompt(4)) for n in range(3)))
-    with pytest.raises(QueueFull, match="3 requests wait, as many as the queue holds"):
+    with pytest.raises(QueueFull, match="3 sequences wait, the queue holds 3"):
         serving.submit(request("late", prompt(4)))
     serving.step()
     serving.submit(request("late", prompt(4)), request("later", prompt(4)))

@@ -7,7 +7,8 @@ import pytest
 from dsv4_trt.errors import CapacityError, ConfigError
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan, largest_sequence
-from dsv4_trt.runtime.executor import Executor, ExecutorConfig
+from dsv4_trt.runtime.executor import Executor
+from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.kv.retention import Retention
 from tests.runtime.executor.fake_engine import FakeEngine
 from tests.runtime.executor.fake_reference import FakeSampler
@@ -25,7 +26,7 @@ def start(engine, **config):
         ({"max_num_seqs": 0}, "max_num_seqs is 0; expected 1 to"),
         ({"max_num_tokens": 10**6}, r"max_num_tokens is 1000000; expected 1 to \d+"),
         ({"max_num_tokens": 3}, "max_num_tokens 3 is below max_num_seqs 4"),
-        ({"max_queue": 0}, "max_queue is 0; expected at least 1"),
+        ({"max_queue_size": 0}, "max_queue_size is 0; expected at least 1"),
     ],
 )
 def test_limits_that_the_engine_does_not_have(config, message):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dsv4_trt.ladder import Ladder
-from dsv4_trt.runtime.step_arrays import StepLadders
+from dsv4_trt.ladder import Ladder, StepLadders
 from tests.runtime.executor.fake_engine import BUILD, FakeEngine
 from tests.runtime.executor.serving import Serving, prompt, request
 

@@ -44,9 +44,9 @@ def test_preempted_at_random_points_equals_undisturbed(seed, retention):
     count = 0
     while serving.executor.has_work:
         serving.step()
-        running = [*serving.scheduler._running()]
+        running = [*serving.scheduler.running]
         if running and random.random() < 0.15 and count < 25:
-            serving.scheduler._preempt(running[random.integers(len(running))])
+            serving.scheduler.preempt(running[random.integers(len(running))])
             count += 1
             check_invariants(serving.executor)
     assert count > 10
@@ -62,7 +62,7 @@ def test_a_higher_priority_takes_a_row():
     serving.submit(request("high", prompt(9), max_tokens=5, priority=1))
     serving.step()
     assert len(serving.tokens["high", 0]) == 1
-    assert [s.request.request_id for s in serving.scheduler.waiting._inside] == ["low0"]
+    assert [s.request.request_id for s in serving.scheduler.waiting] == ["low0"]
     serving.finish().check_outputs()
     assert serving.executor.metrics.preemptions == 1
 

@@ -80,14 +80,14 @@ def test_metrics_share_nothing():
 
 def test_a_snapshot_is_json_has_every_field_and_does_not_change():
     metrics = Metrics(prompt_tokens=100, cached_tokens=25, waiting=3, running=2)
-    metrics.pages = {Bucket.LARGE: PoolPages(used=3, cached=2, free=5)}
+    metrics.pages = {Bucket.LARGE: PoolPages(held=3, cached=2, free=5)}
     metrics.ttft_seconds.observe(0.3)
     found = metrics.snapshot()
     assert set(found) == {f.name for f in fields(Metrics)} | {"hit_rate"}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["hit_rate"] == 0.25
     assert (found["waiting"], found["running"]) == (3, 2)
-    assert found["pages"] == {"large": {"used": 3, "cached": 2, "free": 5, "total": 10}}
+    assert found["pages"] == {"large": {"held": 3, "cached": 2, "free": 5, "total": 10}}
     assert found["ttft_seconds"]["buckets"]["0.25"] == 0
     assert found["ttft_seconds"]["buckets"]["0.5"] == 1
     before = json.dumps(found)

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dsv4_trt.errors import QueueFull, RequestError
-from dsv4_trt.ladder import Ladder
-from dsv4_trt.runtime.step_arrays import StepLadders
+from dsv4_trt.ladder import Ladder, StepLadders
 from tests.runtime.executor.fake_engine import FakeEngine
 from tests.runtime.executor.serving import Serving, check_invariants, prompt, request
 
@@ -26,7 +25,9 @@ class ExecutorMachine(RuleBasedStateMachine):
     )
     def begin(self, retention, tokens, more, seqs, ladders):
         engine = FakeEngine((1024, more) if more else (1024,), ladders=ladders, tails=5)
-        self.serving = Serving(engine, retention=retention, seqs=seqs, tokens=tokens, max_queue=12)
+        self.serving = Serving(
+            engine, retention=retention, seqs=seqs, tokens=tokens, max_queue_size=12
+        )
         self.disturbed = set()
         self.num_accepted = 0
 

@@ -44,7 +44,7 @@ def requests(random):
 def test_soak():
     random = np.random.default_rng(0)
     serving = Serving(
-        FakeEngine((512,) * PLACES, build=BUILD), seqs=ROWS, tokens=1024, max_queue=QUEUE
+        FakeEngine((512,) * PLACES, build=BUILD), seqs=ROWS, tokens=1024, max_queue_size=QUEUE
     )
     arrivals, one = requests(random), None
     submitted, cancelled, first = {}, set(), {}
@@ -65,9 +65,9 @@ def test_soak():
             if victim not in serving.terminal:
                 cancelled.add(victim)
             serving.executor.cancel(victim)
-        running = [*serving.scheduler._running()]
+        running = [*serving.scheduler.running]
         if running and random.random() < 0.1:
-            serving.scheduler._preempt(running[random.integers(len(running))])
+            serving.scheduler.preempt(running[random.integers(len(running))])
         told = len(serving.updates)
         serving.step()
         steps += 1

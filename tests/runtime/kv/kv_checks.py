@@ -65,7 +65,7 @@ class KvChecks:
     def check_no_holder_lost(self):
         """The counts that pools keep are those of their pages."""
         for pool in self.pools.values():
-            free = pool._free[: pool.num_free]
+            free = pool.free_pages()
             assert np.unique(free).size == free.size
             assert not pool.holders()[free].any()
             assert not pool.keepers()[free].any()
@@ -124,12 +124,12 @@ class KvChecks:
                 pages = self.cache.tables[kv.cache_class][:, row, columns]
                 np.add.at(reach[kv.bucket], pages, 1)
                 self.check_role(kv, role[kv.bucket], pages, logical)
-        for block in self.prefix._blocks.values():
+        for block in self.prefix.blocks().values():
             for cache_class, pages in block.pages.items():
                 kv = self.layout[cache_class]
                 np.add.at(kept[kv.bucket], pages, 1)
                 self.check_role(kv, role[kv.bucket], pages[:, None], np.array([block.depth - 1]))
-        for tail in self.prefix._tails.values():
+        for tail in self.prefix.tails():
             for cache_class, pages in tail.pages.items():
                 kv = self.layout[cache_class]
                 np.add.at(kept[kv.bucket], pages, 1)
@@ -159,20 +159,20 @@ class KvChecks:
 
     def check_tree(self):
         """Every leaf has a tail; the way to the root is there; contents are the hashes' own."""
-        prefix, children = self.prefix, {}
-        for block_hash, block in prefix._blocks.items():
+        prefix, blocks, children = self.prefix, self.prefix.blocks(), {}
+        for block_hash, block in blocks.items():
             assert block.hash == block_hash
             if block.parent is not None:
-                assert prefix._blocks[block.parent.hash] is block.parent
+                assert blocks[block.parent.hash] is block.parent
                 children[block.parent.hash] = children.get(block.parent.hash, 0) + 1
             assert block.depth == 1 + (0 if block.parent is None else block.parent.depth)
-        for block_hash, block in prefix._blocks.items():
+        for block_hash, block in blocks.items():
             assert block.num_children == children.get(block_hash, 0)
             assert block.num_children or block.tail is not None, "a leaf without a tail"
-        tails = {id(b.tail) for b in prefix._blocks.values() if b.tail is not None}
-        assert tails == set(prefix._tails)
-        assert (prefix.num_blocks, prefix.num_tails) == (len(prefix._blocks), len(tails))
-        for block in prefix._blocks.values():
+        tails = {id(b.tail) for b in blocks.values() if b.tail is not None}
+        assert tails == {id(tail) for tail in prefix.tails()}
+        assert (prefix.num_blocks, prefix.num_tails) == (len(blocks), len(tails))
+        for block in blocks.values():
             self.check_block(block)
 
     def check_block(self, block):

@@ -163,11 +163,8 @@ class KvModel(KvChecks):
     def leave_behind(self, seq, mark):
         """As an executor does: a newer tail replaces one that neither lasts nor is shared."""
         self.prefix.use(mark.tail, id(seq))
-        old, seq.tail = seq.tail, mark.tail
-        if old is None or old is mark.tail or old.is_shared:
-            return
-        if not self.retention.is_lasting(old.num_tokens):
-            self.prefix.forget(old)
+        self.prefix.replace(seq.tail, mark.tail, self.retention)
+        seq.tail = mark.tail
 
     # what an engine does
 

@@ -141,7 +141,7 @@ class KvMachine(RuleBasedStateMachine):
     def let_go(self, number, bucket, share, what):
         prefix, pool = self.model.prefix, self.model.pools[bucket]
         if what == "forget":
-            prefix.forget(list(prefix._tails.values())[number % prefix.num_tails])
+            prefix.forget(prefix.tails()[number % prefix.num_tails])
         elif what == "make room":
             need = int(pool.num_available * share)
             prefix.make_room({bucket: need})

@@ -89,9 +89,9 @@ def _await(handle):
     assert asyncio.run(read()) == [output.token_ids for output in handle.outputs]
 
 
-@pytest.mark.parametrize("max_queue", [1000, 2])
-def test_everybody_gets_what_they_get_alone(max_queue):
-    serving = Serving(max_queue=max_queue)
+@pytest.mark.parametrize("max_queue_size", [1000, 2])
+def test_everybody_gets_what_they_get_alone(max_queue_size):
+    serving = Serving(max_queue_size=max_queue)
     thread = ExecutorThread(serving.executor)
     clients = Clients(thread, count=6, each=12)
     clients.run()
@@ -100,7 +100,7 @@ def test_everybody_gets_what_they_get_alone(max_queue):
     assert metrics.requests_accepted == len(clients.handles)
     assert metrics.requests_refused == clients.refused
     assert sum(metrics.requests_finished.values()) == len(clients.handles)
-    assert (clients.refused > 0) == (max_queue == 2)
+    assert (clients.refused > 0) == (max_queue_size == 2)
     assert not thread._handles
     check_invariants(serving.executor)
     assert all(pool.num_held == 0 for pool in serving.executor.stepper.pools.values())

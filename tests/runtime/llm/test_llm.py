@@ -193,7 +193,7 @@ def test_an_opened_bundle_can_be_given(workshop, tiny_a):
             llm.generate([5] * 63, greedy(2))
         with pytest.raises(RequestError, match="has no tokenizer"):
             llm.generate("text")
-        with pytest.raises(RequestError, match="stop strings need a tokenizer"):
+        with pytest.raises(RequestError, match="which needs a tokenizer"):
             llm.generate([[5], [5]], [greedy(1), SamplingParams(stop="x")])
         assert llm.metrics["requests_accepted"] == 1
 

@@ -96,7 +96,7 @@ def test_a_full_queue_refuses_one_more(workshop, tiny_a):
         running = llm.generate_async(PROMPT, LONG, streaming=True)
         next(running)
         waiting = llm.generate_async(PROMPT, greedy(2))
-        with pytest.raises(QueueFull, match="1 requests wait"):
+        with pytest.raises(QueueFull, match="1 sequences wait"):
             llm.generate_async(PROMPT, greedy(2))
         with pytest.raises(QueueFull):
             llm.generate([PROMPT, PROMPT], greedy(2))
@@ -120,7 +120,7 @@ def test_shutdown_ends_what_is_pending(workshop, tiny_a):
     assert not llm._thread._thread.is_alive()
     assert llm.metrics["requests_finished"]["cancelled"] == 4
     pages = llm.metrics["pages"].values()
-    assert all(pool["used"] == 0 for pool in pages)
+    assert all(pool["held"] == 0 for pool in pages)
     with pytest.raises(EngineFault, match="was shut down"):
         llm.generate(PROMPT)
 
