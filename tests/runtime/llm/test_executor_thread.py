@@ -91,7 +91,7 @@ def _await(handle):
 
 @pytest.mark.parametrize("max_queue_size", [1000, 2])
 def test_everybody_gets_what_they_get_alone(max_queue_size):
-    serving = Serving(max_queue_size=max_queue)
+    serving = Serving(max_queue_size=max_queue_size)
     thread = ExecutorThread(serving.executor)
     clients = Clients(thread, count=6, each=12)
     clients.run()
