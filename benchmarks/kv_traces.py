@@ -180,9 +180,16 @@ def _one_id_tokens(lengths: Iterator[int]) -> int:
 
 
 def _window_ids(chunk: int) -> int:
-    """Ids that the windows of one sequence take in a step of `chunk` tokens."""
-    swa = -(-(127 + chunk) // 64) + 1
-    return 2 * swa + -(-(7 + chunk) // 4) + 1 + -(-(127 + chunk) // 8) + 1
+    """Ids that the windows of one sequence take in a step of `chunk` tokens.
+
+    Each window holds all but one of its tokens and the chunk's, at any alignment in its blocks: SWA (two
+    groups of layers) 128 tokens in blocks of 64, CSA state 8 in blocks of 4, HCA state 128 in blocks of 8.
+    """
+
+    def ids(window: int, block: int) -> int:
+        return -(-(window - 1 + chunk) // block) + 1
+
+    return 2 * ids(128, 64) + ids(8, 4) + ids(128, 8)
 
 
 if __name__ == "__main__":

@@ -57,11 +57,16 @@ def mean_pages(layout: KvLayout, mix: Iterable[Load]) -> dict[Bucket, Fraction]:
     return pages
 
 
+def mean_window_pages(kv: ClassLayout) -> Fraction:
+    """Pages of one layer that a window holds, on average over all places in it."""
+    assert kv.window is not None, f"{kv.cache_class} is not a window class"
+    period = lcm(kv.tokens_per_page, kv.group or 1)
+    start = -(-kv.window // period) * period
+    return Fraction(sum(kv.pages_for(start + i) for i in range(period)), period)
+
+
 def _mean(kv: ClassLayout, num_tokens: int) -> Fraction:
     """Pages of one layer."""
     if kv.window is None:
         return Fraction(num_tokens, kv.tokens_per_page) + Fraction(1, 2)
-    period = lcm(kv.tokens_per_page, kv.group or 1)
-    start = -(-kv.window // period) * period
-    mean = Fraction(sum(kv.pages_for(start + i) for i in range(period)), period)
-    return min(mean, Fraction(-(-num_tokens // kv.tokens_per_page)))
+    return min(mean_window_pages(kv), Fraction(kv.end_page(num_tokens)))

@@ -31,7 +31,7 @@ def qkv_rope_insert(
 ) -> dict[str, Tensor]:
     """`q [T, num_heads * D]`, `kv [T, D]` -> rotated `q [T, num_heads, D]`, `kv` as it reads back.
 
-    Rows with a slot are written to the pages of the window after the step, which is updated in place.
+    Rows with a slot are written to `pool` in place, to pages of the window after the step.
     """
     heads = head_norm(q.view(-1, num_heads, D), eps)
     keys = rotate_tail(kv, positions, inv_freq)

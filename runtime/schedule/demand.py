@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, CacheClass, ClassLayout
+from dsv4_trt.kv_layout import Bucket, CacheClass, ClassLayout
+from dsv4_trt.kv_mix import mean_window_pages
 from dsv4_trt.runtime.batch import IntArray
 
 Need = dict[Bucket, int]
@@ -21,9 +20,8 @@ class Demand:
         self._layers = dict.fromkeys(Bucket, 0)
         for kv in classes:
             self._layers[kv.bucket] += len(kv.layers)
-        block = np.arange(8 * LOGICAL_BLOCK, 9 * LOGICAL_BLOCK, dtype=np.int32)
         self._most = {kv.cache_class: float(kv.window_pages) for kv in self._windows}
-        self._mean = {kv.cache_class: float(kv.pages_for(block).mean()) for kv in self._windows}
+        self._mean = {kv.cache_class: float(mean_window_pages(kv)) for kv in self._windows}
 
     def most_for_decodes(self, num_seqs: int) -> Need:
         """Upper bound of what a token for each sequence takes: a page in every class and layer."""

@@ -54,7 +54,6 @@ def test_second_turns_hit(kind, retention):
     serving.check_outputs()
     asked = sum(len(one.prompt_ids) for one in second)
     found = sum(serving.num_cached[one.request_id, 0] for one in second)
-    print(f"{found / asked:.1%} of {asked} tokens")
     assert found / asked > 0.85
     assert all(serving.num_cached[one.request_id, 0] == 0 for one in first)
     assert serving.executor.metrics.cached_tokens == found
