@@ -103,17 +103,16 @@ def pool_rows(plan: KvPlan) -> Rows:
 def concurrency_rows(plan: KvPlan, source: PlanSource) -> Rows:
     """Sequences of each length that the pools hold, and that the engine runs at once."""
     rows: Rows = []
-    for length in LENGTHS:
+    build = source.build
+    for length in sorted({*LENGTHS, min(build.max_seq_len, max(LENGTHS))}):
         found = concurrency(plan, length)
-        most = source.build.max_batch_size if length <= source.build.max_seq_len else 0
-        rows.append(
-            {
-                "length": length,
-                "num_fit": found.sequences,
-                "limited_by": str(found.limited_by),
-                "num_run": min(found.sequences, most),
-            }
-        )
+        fit, limit = found.sequences, str(found.limited_by)
+        run = min(fit, build.max_batch_size)
+        if length > build.max_seq_len:
+            run, limit = 0, "max_seq_len"
+        elif run < fit:
+            limit = "max_batch_size"
+        rows.append({"length": length, "num_fit": fit, "num_run": run, "limited_by": limit})
     return rows
 
 

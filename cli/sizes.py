@@ -8,17 +8,19 @@ from fractions import Fraction
 import click
 
 UNITS = {
-    **{"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
     **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
 }
 
 
 def size_option(ctx: click.Context, param: click.Parameter, value: str) -> int:
     """Callback of an option that is a number of bytes, at least 1."""
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Z]*)", value.upper(), re.ASCII)
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Z]+)", value.upper(), re.ASCII)
     size = int(Fraction(match[1]) * UNITS.get(match[2], 0)) if match else 0
     if size < 1:
-        raise click.BadParameter(f"{value!r} is no size; expected something like 5GB or 512MiB")
+        raise click.BadParameter(
+            f"{value!r} is no size; expected a number and a unit, such as 5GB or 512MiB"
+        )
     return size
 
 

@@ -93,8 +93,9 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
+        found = f"{path} holds no {name}" if path.is_dir() else f"{path} is not a folder"
         raise ConfigError(
-            f"{path} holds no {name}; expected an engine bundle written by `dsv4-trt build`"
+            f"{found}; expected an engine bundle written by `dsv4-trt build`"
         ) from None
     except ValueError as error:
         raise BundleMismatch(

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, overload
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.errors import QueueFull
+from dsv4_trt.errors import ConfigError, QueueFull
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.completion_output import CompletionOutput, Logprob
 from dsv4_trt.runtime.executor_thread import ExecutorThread
@@ -80,6 +80,8 @@ class LLM:
             BundleMismatch, CheckpointError: files that are damaged or do not belong together.
         """
         config = KvCacheConfig() if kv_cache_config is None else kv_cache_config
+        if not isinstance(config, KvCacheConfig):
+            raise ConfigError(f"kv_cache_config is {config!r}; expected a KvCacheConfig")
         config.check()
         check_whole("max_queue_size", max_queue_size, 1)
         bundle = choose_bundle(model, precision, checkpoint_dir)

@@ -78,7 +78,8 @@ def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
     if prompt + output > longest:
         raise RequestError(
             f"{name} has {prompt} tokens and {output} more are asked for, together above the "
-            f"engine's max_seq_len {longest}; ask for less or build with a larger --max_seq_len"
+            f"engine's max_seq_len {longest}; ask for less, or raise max_seq_len: of the LLM "
+            "if it was given less than was built, else build with a larger --max_seq_len"
         )
 
 

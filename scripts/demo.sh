@@ -16,8 +16,8 @@ step() {
     "$dsv4" "$@"
 }
 
-rm -rf demo
-mkdir demo
+rm -rf demo/hf demo/checkpoint demo/engine # of an earlier run
+mkdir -p demo
 step make-checkpoint --preset tiny --seed 0 --output_dir demo/hf
 step convert --model_dir demo/hf --output_dir demo/checkpoint
 step build --checkpoint_dir demo/checkpoint --output_dir demo/engine --max_seq_len 4096

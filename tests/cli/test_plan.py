@@ -99,8 +99,8 @@ def test_numbers_are_those_of_the_leaves():
         {
             "length": length,
             "num_fit": room.sequences,
-            "limited_by": room.limited_by,
             "num_run": min(room.sequences, 64),
+            "limited_by": "max_batch_size" if room.sequences > 64 else room.limited_by,
         }
         for length, room in rooms.items()
     ]
@@ -153,7 +153,7 @@ def test_formats_that_hold_not_one_token():
     assert need["fp8"] < need["bf16"]
     found = report(
         *("--preset", "pro", "--tp_size", 8, "--max_seq_len", 1),
-        *("--memory", weights_of(PRO, tp_size=8) + need["fp8"]),
+        *("--memory", f"{weights_of(PRO, tp_size=8) + need['fp8']}B"),
         *("--kv_cache_free_gpu_memory_fraction", 1),
     )
     rows = {(row["kv_cache_dtype"], row["indexer_cache_dtype"]): row for row in found["formats"]}
@@ -163,7 +163,7 @@ def test_formats_that_hold_not_one_token():
     assert none.items() <= rows["bf16", "fp4"].items()
     assert "│ -" in plan(
         *("--preset", "pro", "--tp_size", 8, "--max_seq_len", 1),
-        *("--memory", weights_of(PRO, tp_size=8) + need["fp8"]),
+        *("--memory", f"{weights_of(PRO, tp_size=8) + need['fp8']}B"),
         *("--kv_cache_free_gpu_memory_fraction", 1),
     )
 
@@ -183,7 +183,9 @@ def test_options_reach_the_plan():
     )
     assert {p["bucket"]: p["num_pages"] for p in found["pools"]} == expected.num_pages
     assert found["mix"] == [{"count": 3, "length": 1024}, {"count": 1, "length": 65536}]
-    assert [row["num_run"] for row in found["concurrency"]] == [7, 7, 0, 0]
+    runs = {row["length"]: (row["num_run"], row["limited_by"]) for row in found["concurrency"]}
+    ran, longer = (7, "max_batch_size"), (0, "max_seq_len")
+    assert runs == {8 << 10: ran, 32 << 10: ran, 64 << 10: ran, 128 << 10: longer, 1 << 20: longer}
 
 
 def test_the_default_mix_is_cut_to_max_seq_len():
@@ -292,7 +294,7 @@ def test_weights_that_fit_nowhere(bundle):
         plan("--preset", "pro", "--memory", "1GiB")
     whole = report("--engine_dir", bundle)["memory"]["weight_bytes"]
     with pytest.raises(CapacityError, match=r"no legal tp_size fits"):
-        plan("--engine_dir", bundle, "--memory", whole)
+        plan("--engine_dir", bundle, "--memory", f"{whole}B")
 
 
 def test_a_length_that_does_not_fit_names_the_one_that_does():
