@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from threading import Lock
 from typing import Any, Protocol
 
@@ -167,6 +167,9 @@ class Executor:
             self.scheduler.add(sequence)
             if live.request.deadline is not None:
                 heappush(self._deadlines, (live.request.deadline, sequence.arrival, live))
+        if len(self._deadlines) > 2 * len(self._live) + 64:  # most are of requests that have ended
+            self._deadlines = [entry for entry in self._deadlines if entry[2].generations]
+            heapify(self._deadlines)
         for live in cancelled:
             self._end_request(live, "cancelled")
         now = self.clock()
@@ -197,9 +200,14 @@ class Executor:
         self.scheduler.settle(plan)
         ready = [s for s in plan.prefilling if s.status is Status.DECODING]
         generations = [self._generations[s] for s in (*plan.decoding, *ready)]
-        every, places = self._fork_siblings(generations)
-        logits = output.logits if len(places) == len(generations) else output.logits[places]
-        tokens = self.sampler.sample(logits, [g.row_state for g in every])
+        try:
+            every, places = self._fork_siblings(generations)
+            logits = output.logits if len(places) == len(generations) else output.logits[places]
+            tokens = self.sampler.sample(logits, [g.row_state for g in every])
+        except Exception as error:
+            for live in dict.fromkeys(generation.request for generation in generations):
+                self._end_request(live, "error", _fault(error))
+            return
         for generation, token in zip(every, tokens, strict=True):
             self._untold.append(self._advance(generation, token))
 

@@ -45,6 +45,10 @@ class KvCacheConfig:
             raise ConfigError(
                 f"free_gpu_memory_fraction is {fraction!r}; expected above 0, 1 at most"
             )
+        if not isinstance(self.pool_pages, Mapping):
+            raise ConfigError(
+                f"pool_pages is {self.pool_pages!r}; expected a mapping of pools to pages"
+            )
         for bucket, pages in self.pool_pages.items():
             if bucket not in list(Bucket):
                 raise ConfigError(
@@ -52,6 +56,8 @@ class KvCacheConfig:
                 )
             check_whole(f"pool_pages['{bucket}']", pages, 0)
         if self.expected_mix is not None:
+            if not isinstance(self.expected_mix, str):
+                raise ConfigError(f"expected_mix is {self.expected_mix!r}; expected a text")
             parse_mix(self.expected_mix)
         Retention.parse(self.tail_retention)
 
@@ -73,7 +79,12 @@ class KvCacheConfig:
         return tuple(Load(load.count, min(load.length, max_seq_len)) for load in default)
 
 
+MAX_WHOLE = 2**63 - 1
+
+
 def check_whole(name: str, value: object, low: int) -> None:
-    """Raise `ConfigError` unless `value` is a whole number of at least `low`."""
-    if type(value) is not int or value < low:
-        raise ConfigError(f"{name} is {value!r}; expected a whole number of at least {low}")
+    """Raise `ConfigError` unless `value` is a whole number of at least `low` that 64 bits hold."""
+    if type(value) is not int or not low <= value <= MAX_WHOLE:
+        raise ConfigError(
+            f"{name} is {value!r}; expected a whole number of at least {low}, 2**63 - 1 at most"
+        )

@@ -24,6 +24,8 @@ ManyPrompts: TypeAlias = (
 )
 Checked: TypeAlias = tuple[Prompt, SamplingParams]
 
+MAX_TIMEOUT = 10**9  # seconds
+
 
 def is_batch(inputs: object) -> bool:
     """Whether these are several prompts: a list that is not one of token ids."""
@@ -69,5 +71,5 @@ def check_timeout(timeout: float | None) -> None:
     """Raise `RequestError` unless `timeout` is a number of seconds, or None."""
     if timeout is None:
         return
-    if not is_number(timeout) or timeout < 0:
-        raise RequestError(f"timeout is {timeout!r}; expected seconds, a finite number from 0 on")
+    if not is_number(timeout) or not 0 <= timeout <= MAX_TIMEOUT:
+        raise RequestError(f"timeout is {timeout!r}; expected seconds, 0 to {MAX_TIMEOUT}")

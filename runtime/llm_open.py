@@ -21,6 +21,8 @@ def choose_bundle(
     model: str | Path | Bundle, precision: str | None, checkpoint_dir: str | Path | None
 ) -> Bundle:
     """The bundle of a folder, or the one that is opened already."""
+    if not isinstance(model, Bundle | str | Path):
+        raise ConfigError(f"model is {model!r}; expected the folder of an engine bundle")
     if not isinstance(model, Bundle):
         weights = None if checkpoint_dir is None else Path(checkpoint_dir)
         return open_bundle(Path(model), precision=precision or "serving", checkpoint_dir=weights)

@@ -36,7 +36,7 @@ def plan_for_device(bundle: Bundle, config: KvCacheConfig, device: str) -> KvPla
         _check_max_tokens(config.max_tokens, build.max_seq_len)
         share = config.max_tokens / sum(load.count * load.length for load in loads)
         budget = min(budget, _bytes_for(layout, loads, share, least, fixed))
-    elif not on_gpu and config.max_gpu_total_bytes is None:
+    elif not on_gpu:
         budget = min(budget, _bytes_for(layout, loads, 1, least, fixed))
     plan = plan_pools(
         layout, budget, loads, max_seq_len=build.max_seq_len, tails=tails, overrides=fixed

@@ -85,7 +85,7 @@ def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
 
 def is_number(value: object) -> bool:
     """Whether this is a finite number; true and false are none."""
-    return type(value) in (int, float) and isfinite(value)  # type: ignore[arg-type]
+    return type(value) is int or (type(value) is float and isfinite(value))
 
 
 def no_text_for(params: SamplingParams) -> RequestError:

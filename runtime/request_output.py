@@ -172,7 +172,11 @@ class RequestOutput:
                     return found
                 future = loop.create_future()
                 self._waiters.append((loop, future))
-            await future
+            try:
+                await future
+            finally:
+                with self._changed, suppress(ValueError):  # it is gone once it was woken
+                    self._waiters.remove((loop, future))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -25,10 +25,8 @@ class Retention:
     @staticmethod
     def parse(value: str | int) -> Retention:
         """`"newest"`, `"every"` or a number of blocks; raises `ConfigError`."""
-        if value == "newest":
-            return Retention(0)
-        if value == "every":
-            return Retention(1)
+        if isinstance(value, str) and value in ("newest", "every"):
+            return Retention(int(value == "every"))
         if type(value) is int and value >= 1:
             return Retention(value)
         raise ConfigError(

@@ -43,6 +43,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
+        if isinstance(self.logit_bias, Mapping):  # the caller may go on changing it
+            object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for name in ("stop", "stop_token_ids"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -63,6 +65,10 @@ class SamplingParams:
         _number("repetition_penalty", self.repetition_penalty, MIN_REPETITION, MAX_REPETITION)
         _number("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
         _number("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+        if not isinstance(self.logit_bias, Mapping):
+            raise RequestError(
+                f"logit_bias is {self.logit_bias!r}; expected a mapping of token ids to numbers"
+            )
         for token_id, bias in self.logit_bias.items():
             _whole("a key of logit_bias", token_id, 0, vocab_size - 1)
             _number(f"logit_bias[{token_id}]", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)

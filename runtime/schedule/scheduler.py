@@ -6,8 +6,9 @@ waits. A sequence is admitted when the pages of its whole prompt are there, so t
 each other half way; output grows into what is free, and where that is not enough the last in order is
 preempted: it gives up its pages and computes its tokens again later, from the newest cached boundary.
 
-Invariant: a sequence of the longest allowed length fits into the empty pools (`check_plan`), so the first
-in order always runs.
+A running prompt keeps its claim on the pages of what is still to come. Invariant: a sequence of the longest
+allowed length fits into the empty pools (`check_plan`), and what comes later gives way to a prompt, so the
+first in order always runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import numpy as np
 from dsv4_trt.errors import CapacityError
 from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket
 from dsv4_trt.ladder import Ladder
-from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.cache import KvCache, PageCopy
 from dsv4_trt.runtime.kv.prefix_cache import Tail
 from dsv4_trt.runtime.kv.retention import Retention
@@ -82,7 +82,7 @@ class Scheduler:
         """The next step, or None if nothing runs and nothing waits."""
         while self.num_running or self.waiting:
             self._make_way()
-            need = self._make_decodes_fit()
+            need = self._make_prompt_fit(self._make_decodes_fit())
             plan = self._plan_decodes()
             self._plan_prefills(plan, need)
             if plan.decoding or plan.prefilling:
@@ -155,6 +155,18 @@ class Scheduler:
                 return need
             self.preempt(self._last())
 
+    def _make_prompt_fit(self, need: Need) -> Need:
+        """Preempt what comes after the first running prompt until its next chunk has room."""
+        while self.prefilling and self._budget() > 0:
+            first = min(self.prefilling, key=lambda s: s.order)
+            end = self._chunk_end(first, self._budget())
+            last = self._last()
+            if last is first or self.kv.has_room(add(need, self._chunk_need(first, end))):
+                break
+            self.preempt(last)
+            need = self._make_decodes_fit()
+        return need
+
     def _decode_need(self) -> Need:
         """Pages that the decodes take; an upper bound where that is enough to know."""
         if not (self.prefilling or self.waiting):
@@ -178,8 +190,10 @@ class Scheduler:
         while budget > 0:
             head = self.waiting.peek() if admits else None
             if head is not None and (not running or head.order < running[-1].order):
-                tokens = self._tokens_after(plan)
-                admits = self._has_row() and self._admission.admit(head, need, tokens)
+                ends = self._ends(plan)
+                taken = add(need, self._claimed(ends))
+                tokens = np.concatenate([plan.decode_ends, np.array(ends, np.int32)])
+                admits = self._has_row() and self._admission.admit(head, taken, tokens)
                 if admits:
                     self.waiting.remove(head)
                     self.prefilling.append(head)
@@ -194,14 +208,17 @@ class Scheduler:
     def _plan_chunk(self, plan: StepPlan, sequence: Sequence, budget: int, need: Need) -> int:
         """Add a sequence's next chunk if its pages are there; returns how many tokens it feeds."""
         end = self._chunk_end(sequence, budget)
-        marks = chunk_marks(sequence, end, self.retention)
-        row, stop = np.array([sequence.row], np.int32), np.array([end], np.int32)
-        more = add(need, self.kv.need(row, stop, marks))
+        more = add(need, self._chunk_need(sequence, end))
         if not self.kv.has_room(more):
             return 0
         need.update(more)
-        plan.add_prefill(sequence, end, marks)
+        plan.add_prefill(sequence, end, chunk_marks(sequence, end, self.retention))
         return end - sequence.num_computed
+
+    def _chunk_need(self, sequence: Sequence, end: int) -> Need:
+        """Pages that a chunk up to token `end` takes."""
+        marks = chunk_marks(sequence, end, self.retention)
+        return self.kv.need(rows_of([sequence]), np.array([end], np.int32), marks)
 
     def _chunk_end(self, sequence: Sequence, budget: int) -> int:
         """Where a chunk ends: at a logical block if it is not the last one.
@@ -221,11 +238,19 @@ class Scheduler:
         padded = ladder.rung(decodes) if ladder is not None and decodes else decodes
         return self.limits.max_num_tokens - padded
 
-    def _tokens_after(self, plan: StepPlan) -> IntArray:
-        """What each running sequence holds once the step, as planned so far, has run."""
+    def _ends(self, plan: StepPlan) -> list[int]:
+        """What each running prompt holds once the step, as planned so far, has run."""
         fed = dict(zip(plan.prefilling, plan.prefill_ends, strict=True))
-        ends = [fed.get(sequence, sequence.num_computed) for sequence in self.prefilling]
-        return np.concatenate([plan.decode_ends, np.array(ends, np.int32)])
+        return [fed.get(sequence, sequence.num_computed) for sequence in self.prefilling]
+
+    def _claimed(self, ends: list[int]) -> Need:
+        """Pages that running prompts were admitted for and will take in later steps."""
+        claims = [
+            self._demand.to_finish_prompt(end, sequence.length)
+            for sequence, end in zip(self.prefilling, ends, strict=True)
+            if end < sequence.length
+        ]
+        return add(dict.fromkeys(Bucket, 0), *claims)
 
     def _last(self) -> Sequence:
         """The running sequence that is last in order."""

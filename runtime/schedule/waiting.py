@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from dsv4_trt.runtime.schedule.sequence import Sequence
 
@@ -38,3 +38,6 @@ class WaitingQueue:
         self._inside.remove(sequence)
         if self._heap[0][1] is sequence:
             heappop(self._heap)
+        elif len(self._heap) > 2 * len(self._inside) + 64:  # most have left from the middle
+            self._heap = [(waiting.order, waiting) for waiting in self._inside]
+            heapify(self._heap)

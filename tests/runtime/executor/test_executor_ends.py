@@ -161,17 +161,32 @@ def test_a_row_without_token_ends_its_sequence():
 
 
 @pytest.mark.parametrize("broken", ["sampler", "copies"])
-def test_an_end_is_told_even_if_the_step_breaks(broken, monkeypatch):
-    """What `step` could not return because it raised, `abort` does, and everything ends."""
+def test_what_breaks_after_the_engine_ends_the_requests_of_its_step(broken, monkeypatch):
     serving = Serving()
     crowd(serving, n=2, temperature=1.0, seed=1)
     if broken == "copies":
         monkeypatch.setattr(serving.engine, "copy_pages", None)
     else:
         serving.step(2)
-        serving.executor.cancel("c0")
         serving.sampler.raises = True
-    with pytest.raises((FloatingPointError, TypeError)) as raised:
+    serving.step(2)
+    serving.finish()
+    assert "error" in serving.reasons.values()
+    serving.check_no_leak()
+    monkeypatch.undo()
+    serving.sampler.raises = False
+    serving.finish(request("after", prompt(300)))
+    assert serving.reasons["after", 0] == "length"
+
+
+def test_an_end_is_told_even_if_the_step_breaks(monkeypatch):
+    """What `step` could not return because it raised, `abort` does, and everything ends."""
+    serving = Serving()
+    crowd(serving)
+    serving.step(2)
+    serving.executor.cancel("c0")
+    monkeypatch.setattr(serving.scheduler, "schedule", None)
+    with pytest.raises(TypeError) as raised:
         serving.step()
     serving.submit(request("new", prompt(3)))
     serving.take(serving.executor.abort(raised.value))
@@ -179,6 +194,22 @@ def test_an_end_is_told_even_if_the_step_breaks(broken, monkeypatch):
     assert serving.reasons["new", 0] == "error"
     serving.check_no_leak()
     monkeypatch.undo()
-    serving.sampler.raises = False
     serving.finish(request("after", prompt(300)))
     assert serving.reasons["after", 0] == "length"
+
+
+def test_requests_that_ended_are_not_remembered():
+    """Neither their deadlines, nor their places in a queue that something else is first in."""
+    serving = Serving(seqs=1, max_queue_size=2000)
+    serving.submit(request("first", prompt(300), max_tokens=700, priority=1))
+    serving.step()
+    for number in range(500):
+        serving.submit(request(f"{number}", prompt(3), deadline=1e9))
+    serving.step()
+    for number in range(1, 500):
+        serving.executor.cancel(f"{number}")
+    serving.step(2)
+    assert len(serving.scheduler.waiting._heap) < 100
+    assert len(serving.executor._deadlines) < 100
+    serving.finish()
+    assert serving.reasons["0", 0] == "length"

@@ -211,3 +211,39 @@ def test_cancel_ends_all_forks_running_or_not(steps):
     assert len(serving.reasons) == 5
     serving.check_outputs(cut=["n"])
     serving.check_no_leak()
+
+
+@pytest.mark.parametrize("tokens", [257, 300, 512])
+def test_prompts_half_way_do_not_starve_each_other(tokens):
+    """While one decodes, later prompts wait for their whole room, and the first is as fast as alone."""
+
+    def steps_to_first_token(names):
+        serving = Serving(FakeEngine((1024, 1024)), tokens=tokens)
+        serving.submit(request("long", prompt(3), max_tokens=400))
+        serving.step(3)
+        serving.submit(*(request(name, prompt(900, seed)) for seed, name in enumerate(names)))
+        count = 0
+        while not serving.tokens[names[0], 0]:
+            serving.step()
+            count += 1
+        serving.finish()
+        serving.check_outputs()
+        return count
+
+    assert steps_to_first_token(["b", "c", "d"]) == steps_to_first_token(["b"])
+
+
+def test_a_prompt_half_way_takes_the_place_of_later_decodes():
+    serving = Serving(FakeEngine((1024, 300)), tokens=257)
+    serving.submit(
+        *(request(f"low{n}", prompt(40, n), priority=0, max_tokens=400) for n in range(4))
+    )
+    serving.step(8)
+    serving.submit(request("high", prompt(900), priority=1))
+    count = 0
+    while not serving.tokens["high", 0]:
+        serving.step()
+        count += 1
+    assert count <= 8  # 900 tokens in chunks of a logical block, and one step to make way
+    serving.finish()
+    serving.check_outputs()

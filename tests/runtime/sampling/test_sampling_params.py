@@ -121,3 +121,17 @@ def test_one_stop_string_is_not_taken_for_its_letters():
 def test_best_of_is_no_field():
     with pytest.raises(TypeError, match="best_of"):
         SamplingParams(best_of=2)
+
+
+def test_what_a_caller_does_to_its_mapping_later_changes_nothing():
+    bias = {3: 1.0}
+    params = SamplingParams(logit_bias=bias)
+    bias[10**6] = 1.0
+    params.check(100)
+    assert params.logit_bias == {3: 1.0}
+
+
+@pytest.mark.parametrize("bias", [None, [], [1]])
+def test_a_bias_that_is_no_mapping(bias):
+    with pytest.raises(RequestError, match=r"logit_bias is .*; expected a mapping"):
+        SamplingParams(logit_bias=bias).check(100)
