@@ -218,7 +218,7 @@ def test_prompts_half_way_do_not_starve_each_other(tokens):
     """While one decodes, later prompts wait for their whole room, and the first is as fast as alone."""
 
     def steps_to_first_token(names):
-        serving = Serving(FakeEngine((1024, 1024)), tokens=tokens)
+        serving = Serving(FakeEngine((1024, 300)), tokens=tokens)
         serving.submit(request("long", prompt(3), max_tokens=400))
         serving.step(3)
         serving.submit(*(request(name, prompt(900, seed)) for seed, name in enumerate(names)))
