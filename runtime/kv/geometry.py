@@ -33,8 +33,10 @@ class Moves(NamedTuple):
 
     def flat(self) -> FlatPages:
         """One item for each page, in the order of the first dimension."""
-        moves, seqs = np.nonzero(self.num)
-        logical, num = self.first[moves, seqs], self.num[moves, seqs]
+        where = np.flatnonzero(self.num != 0)
+        moves = where // self.num.shape[1]
+        seqs = where - moves * self.num.shape[1]
+        logical, num = self.first.ravel()[where], self.num.ravel()[where]
         if num.max(initial=0) > 1:
             before = np.repeat(np.cumsum(num) - num, num)
             moves, seqs = np.repeat(moves, num), np.repeat(seqs, num)

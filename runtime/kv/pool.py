@@ -88,11 +88,11 @@ class PagePool:
             return
         users = self._users[index]
         holders = users & _HOLDERS
-        assert holders.min() > 0, f"some of the {self.bucket} pages {pages} have no holder"
-        if holders.max() == 1:  # then none comes twice
+        if (holders == 1).all():  # then none comes twice
             users -= 1
             self._users[index] = users
         else:
+            assert holders.all(), f"some of the {self.bucket} pages {pages} have no holder"
             np.subtract.at(self._users, index, 1)
             index = np.unique(index)
             users = self._users[index]
