@@ -92,12 +92,7 @@ def _lengths(report: Report, model_limit: int) -> tuple[str, ...]:
 
 
 def _concurrency(report: Report) -> Table:
-    table = _table(
-        "concurrency",
-        (),
-        ("tokens each", "fit", "run"),
-        ("limited by",),
-    )
+    table = _table("concurrency", (), ("tokens each", "fit", "run"), ("limited by",))
     for row in report["concurrency"]:
         counts = (tokens(row["length"]), f"{row['num_fit']:,}", f"{row['num_run']:,}")
         table.add_row(*counts, row["limited_by"])
@@ -124,15 +119,16 @@ def _formats(report: Report) -> Table:
 
 
 def _table(
-    name: str, left: tuple[str, ...], right: tuple[str, ...], *more: tuple[str, ...]
+    name: str, left: tuple[str, ...], right: tuple[str, ...], last: tuple[str, ...] = ()
 ) -> Table:
-    """An empty table: columns of words, then of numbers, then those of `more`."""
+    """An empty table: columns of words, of numbers, and `last` of words again."""
     table = Table(title=name, title_justify="left")
     for column in left:
         table.add_column(column)
-    for column in (*right, *(c for group in more for c in group)):
-        words = column == "limited by"
-        table.add_column(column, justify="left" if words else "right", overflow="fold")
+    for column in right:
+        table.add_column(column, justify="right", overflow="fold")
+    for column in last:
+        table.add_column(column, overflow="fold")
     return table
 
 

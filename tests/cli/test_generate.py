@@ -14,6 +14,8 @@ from dsv4_trt.errors import CheckpointError, ConfigError, RequestError
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from tests.workshop import logits, random_ids, run_cli
 
+SEEDED = ("--token_ids", "0 5 17", "--seed", 1, "--ignore_eos", "--precision", "exact")
+
 
 @pytest.fixture(scope="module")
 def engine_dir(workshop, tiny_a):
@@ -54,17 +56,7 @@ def test_a_seed_repeats_and_seeds_differ(engine_dir):
 
 
 def test_several_sequences_are_listed_by_index(engine_dir):
-    args = (
-        "--token_ids",
-        "0 5 17",
-        "--max_tokens",
-        4,
-        "--seed",
-        1,
-        "--ignore_eos",
-        "--precision",
-        "exact",
-    )
+    args = (*SEEDED, "--max_tokens", 4)
     several = generate(engine_dir, *args, "--n", 3)
     sequences = several["sequences"]
     assert [sequence["index"] for sequence in sequences] == [0, 1, 2]
@@ -88,19 +80,7 @@ def test_several_sequences_are_listed_by_index(engine_dir):
 
 def test_more_sequences_than_an_engine_runs_at_once(workshop, tiny_a):
     """They wait for each other and are the same ones."""
-    args = (
-        "--token_ids",
-        "0 5 17",
-        "--max_tokens",
-        3,
-        "--seed",
-        1,
-        "--ignore_eos",
-        "--n",
-        3,
-        "--precision",
-        "exact",
-    )
+    args = (*SEEDED, "--max_tokens", 3, "--n", 3)
     sizes = (("--max_batch_size", "1"), ())
     runs = [generate(workshop.bundle_dir(tiny_a, build=build), *args) for build in sizes]
     first, second = ([s["token_ids"] for s in run["sequences"]] for run in runs)

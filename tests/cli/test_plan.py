@@ -1,23 +1,20 @@
 """`dsv4-trt plan`: its numbers are those of the leaves, its refusals name what works."""
 
-import json
 import re
 import shutil
 import sys
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from dsv4_trt.builder.bundle import build_bundle
 from dsv4_trt.cli.main import cli
-from dsv4_trt.cli.plan_plot import COLOURS, figure
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.convert.conversion import ConvertOptions, prepare
 from dsv4_trt.convert.pipeline import convert
 from dsv4_trt.convert.random_checkpoint import write_random_checkpoint
-from dsv4_trt.errors import BundleMismatch, CapacityError, ConfigError, MissingDependency
+from dsv4_trt.errors import BundleMismatch, CapacityError, ConfigError
 from dsv4_trt.kv_layout import CacheClass, solve
 from dsv4_trt.kv_mix import DEFAULT_MIX, Load
 from dsv4_trt.kv_plan import concurrency, largest_sequence, plan_pools
@@ -27,10 +24,10 @@ from dsv4_trt.presets import FLASH, PRO, TINY
 from dsv4_trt.rank_checkpoint import load_rank_checkpoint
 from dsv4_trt.rank_tensors import rank_tensors
 from dsv4_trt.safetensors_file import read_header
+from tests.cli.plans import FLASH_2, plan, report
 
 GIB = 1 << 30
 MILLION = 1 << 20
-FLASH_2 = ("--preset", "flash", "--tp", 2)
 BUILD = BuildSpec(
     max_batch_size=4,
     max_num_tokens=512,
@@ -39,18 +36,6 @@ BUILD = BuildSpec(
     indexer_cache_dtype="fp8",
     mtp=False,
 )
-
-
-def plan(*arguments):
-    """Output of the command; errors surface as themselves."""
-    result = CliRunner().invoke(cli, ["plan", *map(str, arguments)])
-    if result.exception is not None:
-        raise result.exception
-    return result.output
-
-
-def report(*arguments):
-    return json.loads(plan(*arguments, "--json"))
 
 
 def usage_error(*arguments):
@@ -346,59 +331,3 @@ def test_an_error_is_one_line_and_exit_code_1(monkeypatch, capsys):
     assert out == ""
     assert err.startswith("error: the weights of one rank at tp_size 1 take 148.64 GiB")
     assert err.count("\n") == 1
-
-
-def test_a_png(tmp_path):
-    plan(*FLASH_2, "--plot", tmp_path / "kv.png")
-    data = (tmp_path / "kv.png").read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    assert data.endswith(b"IEND\xaeB`\x82")
-    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
-    assert width > height > 500
-    assert [path.name for path in tmp_path.iterdir()] == ["kv.png"]
-
-
-def test_an_svg_is_the_same_each_time(tmp_path):
-    for name in ("a.svg", "b.svg"):
-        plan(*FLASH_2, "--json", "--plot", tmp_path / name)
-    data = (tmp_path / "a.svg").read_bytes()
-    assert data == (tmp_path / "b.svg").read_bytes()
-    assert ElementTree.fromstring(data).tag == "{http://www.w3.org/2000/svg}svg"
-    for part in (b"indexer_state", b"1M", b"flash, KV fp8, indexer fp4, with MTP", b"GiB"):
-        assert part in data
-
-
-def test_bars_are_the_bytes_of_the_report():
-    found = report(*FLASH_2)
-    assert set(COLOURS) == set(CacheClass)
-    assert len(set(COLOURS.values())) == len(CacheClass)
-    whole, each = figure(found).axes
-    for index, row in enumerate(found["contexts"]):
-        bars = [bars[index].get_height() * GIB for bars in whole.containers]
-        assert sorted(bars) == pytest.approx(sorted(row["classes"].values()))
-        top = max(bars[index].get_y() + bars[index].get_height() for bars in each.containers)
-        assert top * 1024 * row["length"] == pytest.approx(row["page_bytes"])
-    assert [tick.get_text() for tick in whole.get_xticklabels()][::7] == ["8K", "1M"]
-
-
-def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    def savefig(self, path, **kwargs):
-        path.write_bytes(b"half")
-        raise OSError(28, "No space left on device", str(path))
-
-    (tmp_path / "kv.png").write_bytes(b"old")
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    with pytest.raises(OSError, match="No space left"):
-        plan(*FLASH_2, "--plot", tmp_path / "kv.png")
-    assert (tmp_path / "kv.png").read_bytes() == b"old"
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependency, match=r"'matplotlib'.*pip install 'dsv4-trt\[plot\]'"):
-        plan(*FLASH_2, "--plot", tmp_path / "kv.png")
-    assert list(tmp_path.iterdir()) == []
-    assert report(*FLASH_2)["model"] == "flash"
