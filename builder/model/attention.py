@@ -47,6 +47,7 @@ def attention(net: Network, layer: Layer, x: str) -> str:
     if layer.kind is not LayerKind.SWA:
         inputs["pool"] = _compress(net, layer, x, f"{at}.compressor", compressed)
         inputs["block_table"] = net.input(f"block_table.{compressed}")
+    quantized = net.precision.wo_a_act == "act8_128"
     entries = 0 if layer.kind is LayerKind.SWA else net.layout[compressed].entries_per_page
     out = net.op(
         "sparse_attention",
@@ -57,22 +58,32 @@ def attention(net: Network, layer: Layer, x: str) -> str:
         window=spec.sliding_window,
         format=net.precision.kv,
         prob_dtype=str(net.precision.prob_dtype),
+        inverse_rope=not quantized,
         swa_layer_row=_row(net, layer.window_class, layer),
         swa_entries_per_page=net.layout[layer.window_class].entries_per_page,
         swa_window_pages=net.layout[layer.window_class].window_pages,
         layer_row=0 if layer.kind is LayerKind.SWA else _row(net, compressed, layer),
         entries_per_page=entries,
     )["out"]
+    heads = {"x": out}
+    if quantized:
+        rotated = net.op(
+            "inv_rope_quant",
+            f"{at}.inv_rope",
+            {"x": out, "inv_freq": inputs["inv_freq"], "positions": inputs["positions"]},
+        )
+        heads = {"x": rotated["out"], "x_scale": rotated["scale"]}
     grouped = net.op(
         "grouped_linear",
         f"{at}.wo_a",
         {
-            "x": out,
+            **heads,
             "weight": net.weight(f"{at}.wo_a.weight"),
             "scale": net.weight(f"{at}.wo_a.scale"),
         },
         groups=spec.o_groups // net.mapping.tp_size,
         act=net.precision.wo_a_act,
+        out_dtype=str(net.precision.dtype),
     )["out"]
     return reduced_linear(net, grouped, f"{at}.wo_b")
 

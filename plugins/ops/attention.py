@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr
 from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
@@ -184,7 +185,8 @@ ATTENTION_OPS = (
         name="sparse_attention",
         doc="One shared key-value head: the window (this step's rows from `kv`, older ones from SWA "
         "pages) and compressed entries (all visible, or `topk`), a sink per head in the denominator, "
-        "then the inverse rotation at the query position. A row without keys gives zeros.",
+        "then the inverse rotation at the query position (unless `inverse_rope` leaves it to "
+        "inv_rope_quant). A row without keys gives zeros.",
         inputs=(
             Param("q", "$A", ("T", "N", "D")),
             Param("kv", "$A", ("T", "D")),
@@ -207,11 +209,22 @@ ATTENTION_OPS = (
             "window": INT,
             "format": KV,
             "prob_dtype": FLOAT_TYPE,
+            "inverse_rope": AttrSpec(bool),
             "swa_layer_row": INT,
             "swa_entries_per_page": INT,
             "swa_window_pages": INT,
             "layer_row": INT,
             "entries_per_page": INT,
         },
+    ),
+    Op(
+        name="inv_rope_quant",
+        doc="Rotate attention outputs back at the query position and quantize them to e4m3, with an e8m0 "
+        "scale per 128 channels of all heads side by side.",
+        inputs=(Param("x", "$A", ("T", "N", "D")), INV_FREQ, POSITIONS),
+        outputs=(
+            Param("out", DType.F8_E4M3, ("T", "N", "D")),
+            Param("scale", I8, ("T", "N*D/128")),
+        ),
     ),
 )

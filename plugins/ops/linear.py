@@ -36,13 +36,15 @@ LINEAR_OPS = (
     ),
     Op(
         name="grouped_linear",
-        doc="Heads in consecutive groups, each group projected by its own rows of the weight.",
+        doc="Heads in consecutive groups, each group projected by its own rows of the weight. With "
+        "`act` act8_128 the input is quantized already, as inv_rope_quant gives it.",
         inputs=(
-            Param("x", "$A", ("T", "N", "D")),
+            Param("x", "$X", ("T", "N", "D")),
+            Param("x_scale", I8, ("T", "N*D/128"), when=("act", ("act8_128",))),
             Param("weight", DType.F8_E4M3, ("rows", "cols")),
             Param("scale", I8, ("rows/128", "cols/128")),
         ),
-        outputs=(Param("out", "$A", ("T", "rows")),),
-        attrs={"groups": INT, "act": ACT},
+        outputs=(Param("out", "@out_dtype", ("T", "rows")),),
+        attrs={"groups": INT, "act": ACT, "out_dtype": FLOAT_TYPE},
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dsv4_trt.plugins.reference.attention import sparse_attention
+from dsv4_trt.plugins.reference.attention import inv_rope_quant, sparse_attention
 from dsv4_trt.plugins.reference.attention_inputs import qkv_rope_insert
 from dsv4_trt.plugins.reference.collectives import all_gather, all_reduce
 from dsv4_trt.plugins.reference.compress import compress
@@ -48,6 +48,7 @@ REFERENCES: dict[str, Callable[..., dict[str, Any]]] = {
         indexer_q,
         index_topk,
         sparse_attention,
+        inv_rope_quant,
         router,
         experts,
         shared_expert,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from dsv4_trt.model_spec import QUANT_BLOCK
 from dsv4_trt.plugins.reference.attention_keys import (
     CompressedKeys,
     EntrySource,
@@ -14,7 +15,7 @@ from dsv4_trt.plugins.reference.attention_keys import (
     older_keys,
     window_part,
 )
-from dsv4_trt.plugins.reference.codecs import FLOATS
+from dsv4_trt.plugins.reference.codecs import FLOATS, act8
 from dsv4_trt.plugins.reference.entries import kv_entry
 from dsv4_trt.plugins.reference.pages import layer_table
 from dsv4_trt.plugins.reference.ragged import Span, spans
@@ -46,13 +47,15 @@ def sparse_attention(
     window: int,
     format: str,
     prob_dtype: str,
+    inverse_rope: bool,
     swa_layer_row: int,
     swa_entries_per_page: int,
     swa_window_pages: int,
     layer_row: int,
     entries_per_page: int,
 ) -> dict[str, Tensor]:
-    """`q [T, N, D]`, this step's `kv [T, D]` -> `out [T, N, D]`, rotated back at the query position.
+    """`q [T, N, D]`, this step's `kv [T, D]` -> `out [T, N, D]`, rotated back at the query position if
+    `inverse_rope` says so.
 
     `topk [T, K]` lists the entries each token attends to; ids that are -1, not visible yet or out of
     range count as none. Without it all `(position + 1) // ratio` entries are attended to.
@@ -77,7 +80,14 @@ def sparse_attention(
             if compressed is not None:
                 parts += compressed.parts(at, None if topk is None else topk[rows])
             out[rows] = attend(q[rows].float(), parts, sinks, sm_scale, FLOATS[prob_dtype])
-    return {"out": rotate_tail(out, positions, inv_freq, inverse=True)}
+    return {"out": rotate_tail(out, positions, inv_freq, inverse=True) if inverse_rope else out}
+
+
+def inv_rope_quant(*, x: Tensor, inv_freq: Tensor, positions: Tensor) -> dict[str, Tensor]:
+    """`x [T, N, D]` rotated back and quantized: e4m3 `out [T, N, D]`, `scale [T, N * D / 128]`."""
+    rotated = rotate_tail(x, positions, inv_freq, inverse=True)
+    codes, scale = act8(rotated.flatten(1), QUANT_BLOCK)
+    return {"out": codes.view(x.shape), "scale": scale}
 
 
 def attend(

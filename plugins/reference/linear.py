@@ -37,14 +37,23 @@ def linear(
 
 
 def grouped_linear(
-    *, x: Tensor, weight: Tensor, scale: Tensor, groups: int, act: str
+    *,
+    x: Tensor,
+    x_scale: Tensor | None = None,
+    weight: Tensor,
+    scale: Tensor,
+    groups: int,
+    act: str,
+    out_dtype: str,
 ) -> dict[str, Tensor]:
     """Each group of consecutive heads by its own rows of the weight.
 
-    `x [T, N, D]`, `weight [groups * R, N / groups * D]` -> `out [T, groups * R]`.
+    `x [T, N, D]`, `weight [groups * R, N / groups * D]` -> `out [T, groups * R]`. With `act` act8_128
+    `x` is e4m3 with scale bytes `x_scale [T, N * D / 128]`.
     """
     tokens, rows = x.shape[0], weight.shape[0]
-    flat = linear_input(x.reshape(tokens, -1), act).view(tokens, groups, weight.shape[1])
+    flat = x.reshape(tokens, -1)
+    inputs = flat.float() if x_scale is None else dequantize(e4m3_decode(flat), x_scale)
     values = weight_values(weight, scale).view(groups, rows // groups, weight.shape[1])
-    out = torch.einsum("tgc,grc->tgr", flat, values)
-    return {"out": out.reshape(tokens, rows).to(x.dtype)}
+    out = torch.einsum("tgc,grc->tgr", inputs.view(tokens, groups, weight.shape[1]), values)
+    return {"out": out.reshape(tokens, rows).to(FLOATS[out_dtype])}

@@ -37,16 +37,28 @@ class AttentionModule:
         seen["out"] = self.attend(step)
         grouped = call(
             "grouped_linear",
-            x=seen["out"],
+            **self.group_inputs(seen["out"], step),
             **self.weights.fp8(f"{at}.wo_a"),
             groups=spec.o_groups,
             act=self.precision.wo_a_act,
+            out_dtype=self.dtype,
         )
         return self.linear(grouped, f"{at}.wo_b")
 
     @property
     def entries(self):
         return CacheClass.CSA if self.kind is LayerKind.CSA else CacheClass.HCA
+
+    @property
+    def quantized(self):
+        """Whether the grouped projection takes e4m3, rotated back by the op that quantizes."""
+        return self.precision.wo_a_act == "act8_128"
+
+    def group_inputs(self, out, step):
+        if not self.quantized:
+            return {"x": out}
+        found = call("inv_rope_quant", x=out, inv_freq=self.inv_freq, positions=step.positions)
+        return {"x": found["out"], "x_scale": found["scale"]}
 
     def linear(self, x, *prefixes):
         return call("linear", x=x, **self.weights.fp8(*prefixes), **self.act, out_dtype=self.dtype)
@@ -176,6 +188,7 @@ class AttentionModule:
             window=self.spec.sliding_window,
             format=self.precision.kv,
             prob_dtype=str(self.precision.prob_dtype),
+            inverse_rope=not self.quantized,
             swa_layer_row=self.row(swa),
             swa_entries_per_page=layout[swa].entries_per_page,
             swa_window_pages=layout[swa].window_pages,

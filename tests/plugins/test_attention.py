@@ -52,7 +52,7 @@ class Attention:
     def paged(self, seed=0):
         return PagedSequences(layout("fp32"), len(self.lengths), max(self.lengths), seed)
 
-    def step(self, paged, counts, padding=0):
+    def step(self, paged, counts, padding=0, inverse_rope=True):
         """One step: insert, entries of the step, attention. Returns the attention's rows."""
         starts, step = list(paged.lengths), paged.step(counts, padding)
         inserted = self.insert(paged, step, starts)
@@ -84,6 +84,7 @@ class Attention:
             window=WINDOW,
             format="fp32",
             prob_dtype="F32",
+            inverse_rope=inverse_rope,
             swa_layer_row=LAYER[self.ratio],
             swa_entries_per_page=paged.layout[SWA].entries_per_page,
             swa_window_pages=paged.layout[SWA].window_pages,
@@ -184,6 +185,15 @@ def test_any_split_equals_one_step(ratio, sizes, length):
     many = run_in_chunks(attention, cuts, seed=1)
     for one, other in zip(whole, many, strict=True):  # fp32 sums over keys in another order
         torch.testing.assert_close(one, other, atol=4e-6, rtol=1e-5)
+
+
+def test_outputs_stay_rotated_for_the_op_that_quantizes():
+    attention = Attention(4, (140,))
+    rotated = attention.step(attention.paged(), [140], inverse_rope=False)
+    (expected,) = run_in_chunks(attention, [[140]])
+    at = torch.arange(140)
+    assert not torch.equal(rotated, expected)
+    assert torch.equal(rotate_tail(rotated, at, INV_FREQ, inverse=True), expected)
 
 
 def test_a_token_changes_nothing_before_it():

@@ -79,7 +79,8 @@ def test_indexer(format):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dense(act, dtype):
     dense.test_fp8_linear("BF16", act, dtype, (7,))
-    dense.test_grouped_linear_gives_each_group_its_heads(act, dtype)
+    dense.test_grouped_linear_gives_each_group_its_heads(act, dtype, "BF16")
+    dense.test_inv_rope_quant_is_a_rotation_back_and_a_rounding(dtype)
     known_answers.test_mhc_post_pre_is_post_then_pre()
 
 

@@ -94,18 +94,52 @@ def test_bf16_linear_rounds_once():
     assert torch.equal(call("linear", **arguments, out_dtype="BF16"), out.bfloat16())
 
 
+@pytest.mark.parametrize("out_dtype", DTYPES)
 @pytest.mark.parametrize("act", ["none", "act8_128"])
 @pytest.mark.parametrize("dtype", DTYPES.values())
-def test_grouped_linear_gives_each_group_its_heads(act, dtype):
+def test_grouped_linear_gives_each_group_its_heads(act, dtype, out_dtype):
     x = torch.randn(3, 4, 64).to(dtype)
     x[:, 0, OUTLIER] *= 1 << 16
     weight, scale, values = fp8_weight(256, 128)
-    seen = x.double().reshape(3, 256)
+    seen, inputs = x.double().reshape(3, 256), {"x": x}
     if act == "act8_128":
-        seen = codecs.round_act8(seen.to(dtype), 128).double()
+        seen = codecs.round_act8(x.view(3, 256), 128).double()
+        codes, scales = codecs.act8(x.view(3, 256), 128)
+        inputs = {"x": codes.view(x.shape), "x_scale": scales}
     expected = torch.cat([seen[:, :128] @ values[:128].T, seen[:, 128:] @ values[128:].T], 1)
-    out = call("grouped_linear", x=x, weight=weight, scale=scale, groups=2, act=act)
-    torch.testing.assert_close(out, expected.to(dtype), atol=1e-4, rtol=1e-2)
+    out = call(
+        "grouped_linear",
+        **inputs,
+        weight=weight,
+        scale=scale,
+        groups=2,
+        act=act,
+        out_dtype=out_dtype,
+    )
+    torch.testing.assert_close(out, expected.to(DTYPES[out_dtype]), atol=1e-4, rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+def test_inv_rope_quant_is_a_rotation_back_and_a_rounding(dtype):
+    at = torch.tensor([0, 1, 4095, 1 << 20], dtype=torch.int32)
+    inv_freq = 10000.0 ** (-torch.arange(32) / 32)
+    x = torch.randn(4, 3, 256).to(dtype) * torch.tensor([1e-6, 1.0, 1e3, 50.0]).view(4, 1, 1)
+    x = x.to(dtype)
+    angles = (at.float()[:, None] * inv_freq).double()[:, None]
+    pairs = torch.view_as_complex(x[..., 192:].double().unflatten(-1, (32, 2)))
+    back = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), -angles)).flatten(-2)
+    exact = torch.cat((x[..., :192].double(), back), -1).flatten(1)
+
+    out = call("inv_rope_quant", x=x, inv_freq=inv_freq, positions=at)
+    factors = (out["scale"].view(torch.uint8).double() - 127).exp2().repeat_interleave(128, 1)
+    found = out["out"].flatten(1).double() * factors
+    amax = exact.abs().unflatten(1, (-1, 128)).amax(-1).clamp(min=1e-4).repeat_interleave(128, 1)
+    # half a step of e4m3 of the value, or of its least numbers; what bf16 rounds before that
+    step = torch.maximum(exact.abs() / 16, factors * 2.0**-10)
+    assert ((found - exact).abs() <= step + exact.abs() / 256 + 1e-5 * amax).all()
+    assert (factors * 448 >= amax * 0.99).all()
+    assert (factors * 448 < 2.02 * amax).all()
+    assert not torch.equal(found, exact)
 
 
 @pytest.mark.parametrize("b", DTYPES.values())
