@@ -17,6 +17,7 @@ from dsv4_trt.cli.options import (
     option,
     precision_option,
 )
+from dsv4_trt.cli.profile_text import profile_text
 from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) ->
 @option("--stop", multiple=True, help="Text that ends generation; may be given several times.")
 @option("--logprobs", type=int, help="Print log-probabilities of the N best tokens of each step.")
 @option("--ignore_eos", is_flag=True, help="Go on past the end-of-sentence token.")
+@click.option("--profile", is_flag=True, help="Print time by op against its floor; needs a GPU.")
 @device_option
 @precision_option
 @checkpoint_dir_option
@@ -68,6 +70,7 @@ def command(
     precision: str,
     checkpoint_dir: Path | None,
     as_json: bool,
+    profile: bool,
     **sampling: Any,
 ) -> None:
     """Generate from a prompt.
@@ -94,12 +97,15 @@ def command(
     assert token_ids is not None
     check_request(bundle, token_ids, params)
     with open_llm(bundle, tokenizer, len(token_ids), params, device) as llm:
+        profiler = llm.profile() if profile else None
         streaming = params.n == 1 and not as_json
         request = llm.generate_async(token_ids, params, streaming=streaming)
         if as_json:
             click.echo(json.dumps(summary(request.result())))
         else:
             show(request, as_text=tokenizer is not None, with_logprobs=params.logprobs is not None)
+    if profiler is not None:
+        click.echo(profile_text(profiler), err=as_json)
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:

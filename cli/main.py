@@ -20,6 +20,7 @@ COMMANDS = {
     "logits": "logits",
     "inspect": "inspect",
     "plan": "plan",
+    "plugins": "plugins",
     "make-checkpoint": "make_checkpoint",
     "doctor": "doctor",
 }

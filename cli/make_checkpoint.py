@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
+from dsv4_trt.cli.presets import preset
 from dsv4_trt.cli.progress import progress
 from dsv4_trt.cli.sizes import size_option
 from dsv4_trt.errors import ConfigError
@@ -19,27 +19,11 @@ if TYPE_CHECKING:
     from dsv4_trt.model_spec import ModelSpec
 
 
-def _preset(ctx: click.Context, param: click.Parameter, value: str) -> ModelSpec:
-    from dsv4_trt.presets import FLASH, PRO, SMALL, TINY, cut_layers
-
-    whole = {"tiny": TINY, "small": SMALL}
-    if value in whole:
-        return whole[value]
-    match = re.fullmatch(r"(flash|pro)-layers=(\d+)", value, re.ASCII)
-    if match is None:
-        legal = "tiny, small, flash-layers=N or pro-layers=N"
-        raise click.BadParameter(f"{value!r} is no preset; expected {legal}")
-    try:
-        return cut_layers(FLASH if match[1] == "flash" else PRO, int(match[2]))
-    except ConfigError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command("make-checkpoint")
 @option(
     "--preset",
     "spec",
-    callback=_preset,
+    callback=preset,
     metavar="PRESET",
     required=True,
     help="tiny, small, flash-layers=N or pro-layers=N (the first N layers at full width).",

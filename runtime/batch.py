@@ -54,11 +54,15 @@ class StepBatch:
     num_decodes: int
     block_tables: dict[CacheClass, IntArray] = field(default_factory=dict)  # [layers, rows, pages]
     slot_mappings: dict[CacheClass, IntArray] = field(default_factory=dict)  # [num_tokens]
+    # for engines that keep a copy of the tables: their memory, and what changed in it since the last
+    # batch, as places in the memory
+    table_ids: IntArray
+    table_changes: npt.NDArray[np.intp]
 
 
 @dataclass(slots=True, kw_only=True)
 class StepOutput:
-    """What a step gives back."""
+    """What a step gives back; tensors of the caller's own."""
 
     logits: torch.Tensor  # [num_logits, vocab_size] fp32
     streams: torch.Tensor | None  # [num_tokens, hc_mult, hidden], when asked for

@@ -42,6 +42,11 @@ class Bundle:
     encoder_revision: str
 
     @property
+    def is_dummy(self) -> bool:
+        """Whether there are no weights: an engine makes them up on its device."""
+        return not self.rank_files
+
+    @property
     def layout(self) -> KvLayout:
         """The KV layout that the graphs were built for."""
         mtp = self.mtp is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.kv_layout import Bucket, KvLayout
@@ -13,6 +13,8 @@ from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 
 if TYPE_CHECKING:
     import torch
+
+    from dsv4_trt.runtime.cuda.profile import Profiler
 
 
 class Engine(Protocol):
@@ -33,6 +35,19 @@ class Engine(Protocol):
         """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
         ...
 
+    def warm_up(self, batch: StepBatch) -> None:
+        """Prepare for steps of this batch's size; it holds nothing but padding, and no page changes."""
+        ...
+
     def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
         """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
+        ...
+
+
+@runtime_checkable
+class CanProfile(Protocol):
+    """An engine that can say where its time goes."""
+
+    def profile(self) -> Profiler:
+        """From here on the trunk runs launch by launch, and the profiler adds up what each op takes."""
         ...

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.errors import ConfigError, QueueFull
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.completion_output import CompletionOutput, Logprob
+from dsv4_trt.runtime.engine import CanProfile
 from dsv4_trt.runtime.executor_thread import ExecutorThread
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
 from dsv4_trt.runtime.llm_inputs import (
@@ -36,6 +37,9 @@ from dsv4_trt.runtime.request_output import RequestOutput
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.text.prompt import Prompt
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from dsv4_trt.runtime.cuda.profile import Profiler
 
 __all__ = [
     "LLM",
@@ -88,10 +92,20 @@ class LLM:
         self.bundle = limit_sizes(bundle, max_batch_size, max_num_tokens, max_seq_len)
         self.tokenizer = None if skip_tokenizer_init else choose_tokenizer(tokenizer, bundle)
         executor = open_executor(self.bundle, self.tokenizer, config, device, max_queue_size)
-        self.kv_plan = executor.stepper.engine.plan
+        self._engine = executor.stepper.engine
+        self.kv_plan = self._engine.plan
         self._numbers = count()
         self._thread = ExecutorThread(executor)
         self._at_end = weakref.finalize(self, self._thread.stop, EXIT_SECONDS)
+
+    def profile(self) -> Profiler:
+        """From here on every step runs launch by launch, slower, and is timed by op.
+
+        Raises `ConfigError` on a CPU.
+        """
+        if not isinstance(self._engine, CanProfile):
+            raise ConfigError("time by op is measured on a GPU; use --device cuda")
+        return self._engine.profile()
 
     @overload
     def generate(

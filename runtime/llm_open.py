@@ -100,7 +100,7 @@ def open_executor(
         assert tokenizer is not None
         return TextStream(tokenizer, params, bundle.spec.eos_token_id)
 
-    return Executor(
+    executor = Executor(
         engine,
         Sampler(bundle.spec.vocab_size),
         ExecutorConfig(
@@ -111,3 +111,6 @@ def open_executor(
         ),
         new_text=None if tokenizer is None else new_text,
     )
+    for _ in executor.stepper.warm_up():
+        pass
+    return executor

@@ -1,4 +1,4 @@
-"""The native engine: walks the graph and calls each op. Needs neither TensorRT nor a GPU.
+"""The native engine on a CPU: walks the graph and calls each op's reference. Needs no TensorRT, no GPU.
 
 Several ranks run in one process, op by op in lock step, so that collectives are plain sums; each rank
 has its own weights and its own KV slabs, as real ranks do.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dsv4_trt.contract import pool_bucket
-from dsv4_trt.errors import BundleMismatch, ConfigError, PluginError
+from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.graph import Graph, Node, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
@@ -21,6 +21,7 @@ from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.graph_check import check_graph
 from dsv4_trt.runtime.slabs import allocate_slabs
 from dsv4_trt.runtime.weights import load_weights
 
@@ -29,15 +30,13 @@ OpFunction = Callable[..., Any]
 
 
 class NativeEngine:
-    """Runs a bundle's graphs on one device; see `runtime.engine.Engine`."""
+    """Runs a bundle's graphs through the references; see `runtime.engine.Engine`."""
 
-    def __init__(self, bundle: Bundle, plan: KvPlan, device: str = "cpu") -> None:
-        self.device = torch.device(device)
-        world_size = bundle.mapping.world_size
-        if world_size > 1 and self.device.type != "cpu":
+    def __init__(self, bundle: Bundle, plan: KvPlan) -> None:
+        self.device = torch.device("cpu")
+        if bundle.is_dummy:
             raise ConfigError(
-                f"the bundle {bundle.path} has {world_size} ranks; this version simulates them on the "
-                "CPU only: use --device cpu, or convert with --tp_size 1"
+                f"the bundle {bundle.path} has no weights, they are made up on a GPU: use --device cuda"
             )
         if plan.layout != bundle.layout:
             raise BundleMismatch(
@@ -78,6 +77,9 @@ class NativeEngine:
         inputs = self._inputs(batch) | {"streams": streams}
         return StepOutput(**self._mtp.run(self._ranks, inputs))
 
+    def warm_up(self, batch: StepBatch) -> None:
+        """Nothing is loaded late on a CPU."""
+
     def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
         """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
         source, target = (
@@ -107,8 +109,7 @@ class Walk:
     """A graph prepared for running by a library of op functions; last uses are known."""
 
     def __init__(self, graph: Graph, library: Mapping[str, OpFunction]) -> None:
-        for node in graph.nodes:
-            _check_node(graph, node)
+        check_graph(graph)
         self._steps = [(node, library[node.op]) for node in graph.nodes]
         self._outputs = graph.outputs
         self._dead_after = _dead_after(graph)
@@ -123,20 +124,6 @@ class Walk:
                 for name in dead:
                     del environment[name]
         return {role: environments[0][name] for role, name in self._outputs.items()}
-
-
-def _check_node(graph: Graph, node: Node) -> None:
-    """Raise `BundleMismatch` unless this version's op table allows the call."""
-    inputs = {param: graph.values[value] for param, value in node.inputs.items()}
-    try:
-        if node.op not in OPS:
-            raise PluginError(f"there is no op '{node.op}'")
-        OPS[node.op].infer({p: (v.dtype, v.shape) for p, v in inputs.items()}, node.attrs)
-    except PluginError as error:
-        raise BundleMismatch(
-            f"node '{node.name}' of graph '{graph.name}' was built for another version of dsv4-trt: "
-            f"{error}; build the bundle again"
-        ) from error
 
 
 def _run_node(node: Node, function: OpFunction, environments: list[Environment]) -> None:

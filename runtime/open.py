@@ -16,9 +16,13 @@ DEVICES = ("cpu", "cuda", "auto")
 
 def open_engine(bundle: Bundle, plan: KvPlan, *, device: str = "auto") -> Engine:
     """The engine of an opened bundle, with pools as planned."""
-    from dsv4_trt.runtime.native import NativeEngine
+    if resolve_device(device) == "cpu":
+        from dsv4_trt.runtime.native import NativeEngine
 
-    return NativeEngine(bundle, plan, resolve_device(device))
+        return NativeEngine(bundle, plan)
+    from dsv4_trt.runtime.cuda.open import open_cuda_engine
+
+    return open_cuda_engine(bundle, plan)
 
 
 def resolve_device(device: str) -> str:
@@ -36,3 +40,13 @@ def resolve_device(device: str) -> str:
             "`dsv4-trt doctor` to see why"
         )
     return device
+
+
+def device_architecture() -> str | None:
+    """The first GPU's architecture as nvcc names it, with what only it has: "sm_90a"."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"sm_{major}{minor}a"

@@ -10,6 +10,7 @@ from dsv4_trt.errors import CapacityError
 from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_mix import Load, mean_pages
 from dsv4_trt.kv_plan import KvPlan, plan_pools, size_text
+from dsv4_trt.rank_tensors import rank_tensors
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.kv.retention import tails_per_step
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
@@ -52,17 +53,23 @@ def free_bytes(bundle: Bundle, device: str) -> int:
     `CapacityError` if the weights leave nothing.
     """
     if device == "cpu":
-        return _available_memory() // len(bundle.rank_files)
+        return _available_memory() // bundle.mapping.world_size
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    weights = max(file.stat().st_size for file in bundle.rank_files)
+    weights = _weight_bytes(bundle)
     if weights >= free:
         raise CapacityError(
             f"the weights of {bundle.path} take {size_text(weights)}, the GPU has {size_text(free)} "
             "free; end what else runs on it, or convert for more ranks with --tp_size"
         )
     return free - weights
+
+
+def _weight_bytes(bundle: Bundle) -> int:
+    """Of one rank on the device."""
+    mtp = bundle.mtp is not None
+    return sum(tensor.nbytes for tensor in rank_tensors(bundle.spec, bundle.mapping, mtp=mtp))
 
 
 def _available_memory() -> int:

@@ -32,7 +32,7 @@ class StepArrays:
         self._seq_lens = np.zeros(all_seqs, np.int32)
         self._table_rows = np.zeros(all_seqs, np.int32)
         self._logits_rows = np.zeros(max_tokens, np.int32)
-        self._count = np.arange(max(max_tokens, max_seqs), dtype=np.int32)
+        self._count = np.arange(max(max_tokens, all_seqs) + 1, dtype=np.int32)
 
     def fill(self, record: StepRecord, step: PreparedStep) -> StepBatch:
         """The batch of a prepared step; it stays valid until the next one is filled."""
@@ -48,17 +48,32 @@ class StepArrays:
         decodes = record.num_decodes
         if self.ladders is not None:
             decodes, seqs, tokens, logits = self._pad(self.ladders, decodes, seqs, tokens, logits)
+        return self._batch(decodes, seqs, tokens, logits)
+
+    def padding(self, count: int) -> StepBatch:
+        """A step of `count` padding decodes: no page is read or written."""
+        for array, fill in self._token_arrays():
+            array[:count] = fill
+        for array in (self._seq_lens, self._table_rows, self._logits_rows):
+            array[:count] = 0
+        self._query_start[: count + 1] = self._count[: count + 1]
+        return self._batch(count, count, count, count)
+
+    def _batch(self, decodes: int, seqs: int, tokens: int, logits: int) -> StepBatch:
+        """The first so many of everything."""
         return StepBatch(
             token_ids=self._token_ids[:tokens],
             positions=self._positions[:tokens],
             seq_ids=self._seq_ids[:tokens],
-            query_start=starts[: seqs + 1],
+            query_start=self._query_start[: seqs + 1],
             seq_lens=self._seq_lens[:seqs],
             table_rows=self._table_rows[:seqs],
             logits_rows=self._logits_rows[:logits],
             num_decodes=decodes,
             block_tables=self.kv.tables,
             slot_mappings=dict(zip(self.kv.tables, self._slots[:, :tokens], strict=True)),
+            table_ids=self.kv.table_ids,
+            table_changes=self.kv.take_changes(),
         )
 
     def _fill_positions(self, offsets: IntArray, lengths: IntArray, tokens: int) -> None:

@@ -60,6 +60,13 @@ class Stepper:
         self._mtp = StepArrays(self.mtp_kv, *limits)
         engine.owner = self
 
+    def warm_up(self) -> Iterator[int]:
+        """Prepare the engine for decode steps, one rung of its ladder after another; gives each rung."""
+        ladders = self.engine.ladders
+        for rung in reversed(ladders.seqs.rungs) if ladders is not None else ():
+            self.engine.warm_up(self._trunk.padding(rung))
+            yield rung
+
     def step(self, chunks: SequenceABC[Chunk], *, want_streams: bool = False) -> StepOutput:
         """Run one step; logits rows follow the order of `chunks`, decodes must come first.
 

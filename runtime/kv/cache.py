@@ -23,7 +23,7 @@ from dsv4_trt.kv_layout import LOGICAL_BLOCK, Bucket, ClassLayout
 from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.geometry import Geometry
 from dsv4_trt.runtime.kv.marks import Mark
-from dsv4_trt.runtime.kv.pool import PageArray, PagePool
+from dsv4_trt.runtime.kv.pool import IndexArray, PageArray, PagePool
 from dsv4_trt.runtime.kv.prefix_cache import PageIds, PrefixCache, Tail
 from dsv4_trt.runtime.kv.step import Passed, PreparedStep
 from dsv4_trt.runtime.kv.tables import ClassTable, Tables
@@ -74,6 +74,15 @@ class KvCache:
         self.tables = {table.kv.cache_class: table.table for table in self._tables.by_class}
         self._free_rows = list(range(size.max_seqs - 1, -1, -1))
         self._is_open = np.zeros(size.max_seqs, np.bool_)
+
+    @property
+    def table_ids(self) -> IntArray:
+        """The memory that all `tables` are views of."""
+        return self._tables.ids
+
+    def take_changes(self) -> IndexArray:
+        """Places of `table_ids` that may have changed since the last call."""
+        return self._tables.changes.take()
 
     @property
     def num_free_rows(self) -> int:
@@ -134,7 +143,7 @@ class KvCache:
         self._check_room(need)
         self.prefix.make_room(need)
         pages = np.concatenate([self.pools[b].take(count) for b, count in came.counts.items()])
-        self._tables.ids[came.second] = pages
+        self._tables.write(came.second, pages)
         step = PreparedStep(rows, starts, ends, marks, came, pages, left)
         for mark in marks:
             if mark.boundary < ends[mark.index]:
@@ -148,10 +157,11 @@ class KvCache:
             mark.tail = self._keep(mark, step)
         ids, came, left = self._tables.ids, step.came, step.left
         self._drop(ids[left.first], left.counts)
-        ids[left.first] = -1
-        ids[left.second] = -1
-        ids[came.first] = step.pages
-        ids[came.second] = step.pages
+        write = self._tables.write
+        write(left.first, -1)
+        write(left.second, -1)
+        write(came.first, step.pages)
+        write(came.second, step.pages)
         self._clear_passed(step)
         self.num_tokens[step.rows] = step.ends
 
@@ -159,7 +169,8 @@ class KvCache:
         """The step did not run: drop what it took and put the tables back."""
         ids, came = self._tables.ids, step.came
         # the ring before the step still has what was there; a class without rings had nothing
-        ids[came.second] = np.where(came.second != came.first, ids[came.first], -1)
+        before = np.where(came.second != came.first, ids[came.first], -1)
+        self._tables.write(came.second, before)
         self._drop(step.pages, came.counts)
         self._clear_passed(step)
 
@@ -257,12 +268,12 @@ class KvCache:
         fresh = table.pool.take(len(kv.layers) * num_fresh).reshape(num_fresh, len(kv.layers))
         columns = mark.first_column(kv) + np.arange(len(passed))
         kept = table.columns[row, old % table.ring]
-        table.columns[row, columns] = np.concatenate([kept, fresh])
+        table.put(row, columns, np.concatenate([kept, fresh]))
         step.passed.append(Passed(table, row, columns, fresh))
 
     def _clear_passed(self, step: PreparedStep) -> None:
         for table, row, columns, fresh in step.passed:
-            table.columns[row, columns] = -1
+            table.put(row, columns, -1)
             table.pool.drop(fresh)
 
     def _keep(self, mark: Mark, step: PreparedStep) -> Tail:

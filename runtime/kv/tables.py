@@ -15,15 +15,40 @@ from dsv4_trt.kv_layout import Bucket, ClassLayout
 from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.kv.geometry import FlatPages
 from dsv4_trt.runtime.kv.marks import Mark
-from dsv4_trt.runtime.kv.pool import IndexArray, PagePool
+from dsv4_trt.runtime.kv.pool import IndexArray, PageArray, PagePool
+
+
+class Changes:
+    """Places of ids that were written since they were last taken, for engines that keep a copy."""
+
+    def __init__(self) -> None:
+        self._places: list[IndexArray] = []
+
+    def add(self, places: IndexArray) -> None:
+        """These places may hold another id from now on."""
+        if places.size:
+            self._places.append(places)
+
+    def take(self) -> IndexArray:
+        """All places since the last call; one may be listed twice."""
+        found = self._places or [np.zeros(0, np.intp)]
+        self._places = []
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 class ClassTable:
-    """One class's table, over the pool of its bucket; `table` is the view that engines read."""
+    """One class's table, over the pool of its bucket; `table` is the view that engines read.
 
-    def __init__(self, kv: ClassLayout, pool: PagePool, columns: IntArray) -> None:
+    Its ids begin at `start` of all tables' ids.
+    """
+
+    def __init__(
+        self, kv: ClassLayout, pool: PagePool, columns: IntArray, start: int, changes: Changes
+    ) -> None:
         self.kv = kv
         self.pool = pool
+        self._start = start
+        self._changes = changes
         self.ring = 0 if kv.window is None else kv.window_pages
         self.columns = columns  # [max_seqs, columns, layers]
         self.table = columns.transpose(2, 0, 1)  # [layers, max_seqs, columns]
@@ -36,13 +61,20 @@ class ClassTable:
     def begin(self, row: int, tokens: int, pages: IntArray) -> None:
         """A row that holds nothing gets the pages `[n, layers]` of `tokens` tokens."""
         columns = self._held_columns(tokens)
-        self.columns[row, columns] = pages
-        self.columns[row, columns + self.ring] = pages
+        for at in (columns, columns + self.ring) if self.ring else (columns,):
+            self.put(row, at, pages)
 
     def clear(self, row: int, tokens: int) -> None:
         """Forget the pages of a sequence of `tokens`."""
         used = self.columns.shape[1] if self.ring else self.kv.end_page(tokens)
-        self.columns[row, :used] = -1
+        self.put(row, np.arange(used), -1)
+
+    def put(self, row: int, columns: IndexArray, pages: IntArray | int) -> None:
+        """Write `pages [n, layers]`, or one id everywhere, to columns of a row."""
+        self.columns[row, columns] = pages
+        _, width, layers = self.columns.shape
+        first = self._start + (row * width + columns) * layers
+        self._changes.add((first[:, None] + np.arange(layers)).ravel())
 
     def tail(self, row: int, mark: Mark, end: int) -> IntArray:
         """Pages `[n, layers]` of a marked boundary at the end of a step that reaches token `end`."""
@@ -78,11 +110,14 @@ class Tables:
         sizes = max_seqs * np.array(widths, np.intp) * layers
         starts = np.cumsum(sizes) - sizes
         self.ids = np.full(int(sizes.sum()), -1, np.int32)
+        self.changes = Changes()
         self.by_class = [
             ClassTable(
                 kv,
                 pools[kv.bucket],
                 self.ids[start : start + size].reshape(max_seqs, width, len(kv.layers)),
+                start,
+                self.changes,
             )
             for kv, start, size, width in zip(
                 classes, starts.tolist(), sizes.tolist(), widths, strict=True
@@ -95,6 +130,11 @@ class Tables:
         rings = np.array([table.ring for table in self.by_class], np.intp)
         self._ring_ids = np.tile(rings * layers, 2)  # ids of one ring
         self._buckets = [kv.bucket for kv in classes]
+
+    def write(self, places: IndexArray, pages: PageArray | int) -> None:
+        """Write page ids to places."""
+        self.ids[places] = pages
+        self.changes.add(places)
 
     def places(
         self, pages: FlatPages, rows: IntArray, columns: IndexArray

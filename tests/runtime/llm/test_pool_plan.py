@@ -7,6 +7,8 @@ import pytest
 from dsv4_trt.errors import CapacityError, ConfigError
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import check_plan, concurrency, largest_in_memory
+from dsv4_trt.mapping import Mapping
+from dsv4_trt.rank_tensors import rank_tensors
 from dsv4_trt.runtime import pool_plan
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.kv.retention import tails_per_step
@@ -121,12 +123,13 @@ def test_a_step_of_one_sequence_fits_with_every_tail_that_it_leaves(bundle, rete
 def test_ranks_share_the_memory_of_a_cpu(built, monkeypatch):
     monkeypatch.setattr(pool_plan, "_available_memory", lambda: 10 * GIB)
     assert free_bytes(built, "cpu") == 10 * GIB
-    object.__setattr__(built, "rank_files", built.rank_files * 2)
+    object.__setattr__(built, "mapping", Mapping(tp_size=2))
     assert free_bytes(built, "cpu") == 5 * GIB
 
 
 def test_a_gpu_has_what_the_weights_leave(built, monkeypatch):
-    weights = built.rank_files[0].stat().st_size
+    tensors = rank_tensors(built.spec, built.mapping, mtp=built.mtp is not None)
+    weights = sum(tensor.nbytes for tensor in tensors)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (weights + GIB, 4 * GIB))
     assert free_bytes(built, "cuda") == GIB
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (weights, 4 * GIB))

@@ -1,0 +1,86 @@
+"""`dsv4-trt plugins`: the CUDA op library of this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from dsv4_trt.cli.options import PATH, json_option, option
+from dsv4_trt.cli.progress import progress
+
+
+def _architectures(
+    _: click.Context, __: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    return None if value is None else tuple(part.strip() for part in value.split(","))
+
+
+@click.group()
+def command() -> None:
+    """Build the CUDA kernels that run on a GPU.
+
+    \b
+    Example:
+      dsv4-trt plugins build
+    """
+
+
+@command.command()
+@option(
+    "--arch",
+    "architectures",
+    callback=_architectures,
+    metavar="LIST",
+    help="sm_90a, sm_100a, sm_103a, sm_120a, sm_121a, with commas [default: this machine's GPU].",
+)
+@option("--output", type=PATH, default=None, help="Also copy the library to this file.")
+@option("--jobs", type=click.IntRange(min=1), help="Files compiled at once [default: one a core].")
+@click.option("--force", is_flag=True, help="Compile again even if it is in the cache.")
+@json_option
+def build(
+    architectures: tuple[str, ...] | None,
+    output: Path | None,
+    jobs: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compile the op library with nvcc and keep it in the cache.
+
+    A library is found again by a digest of its sources; `DSV4_TRT_CACHE` moves the cache. The first use of
+    a GPU does this by itself.
+
+    \b
+    Example:
+      dsv4-trt plugins build --arch sm_90a,sm_120a
+    """
+    from dsv4_trt.plugins.library_build import build_library, num_sources
+
+    chosen = architectures or (_this_gpu(),)
+    shown = 0
+    with progress(f"compiling for {', '.join(chosen)}", num_sources(), unit="files") as advance:
+
+        def step(done: int) -> None:
+            nonlocal shown
+            advance(done - shown)
+            shown = done
+
+        path = build_library(chosen, force=force, jobs=jobs, progress=step)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_bytes(path.read_bytes())
+    if as_json:
+        click.echo(json.dumps({"library": str(path), "architectures": list(chosen)}))
+    else:
+        click.echo(f"{path} ({path.stat().st_size:,} B) for {', '.join(chosen)}")
+
+
+def _this_gpu() -> str:
+    from dsv4_trt.errors import ConfigError
+    from dsv4_trt.runtime.open import device_architecture
+
+    found = device_architecture()
+    if found is None:
+        raise ConfigError("this machine shows no GPU; name what to compile for: --arch sm_90a")
+    return found

@@ -1,0 +1,75 @@
+// The C interface of the op library: what the native engine, TensorRT plugins and tests call.
+//
+// An op is called with all tensors of its table entry, in the table's order; one that a call does not
+// have (see `when` in the table) is an entry with `data == nullptr` and `rank == 0`. An aliased output has
+// the address of its input. Nothing here allocates or synchronises, and every launch can be captured.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DSV4_EXPORT __attribute__((visibility("default")))
+#define DSV4_ABI_VERSION 1
+#define DSV4_MAX_RANK 4
+
+enum Dsv4DType { DSV4_F32 = 0, DSV4_BF16 = 1, DSV4_F8_E4M3 = 2, DSV4_I32 = 3, DSV4_I8 = 4 };
+
+typedef struct Dsv4Tensor {
+    void* data;                     // device address
+    int32_t dtype;                  // Dsv4DType
+    int32_t rank;
+    int64_t shape[DSV4_MAX_RANK];
+    int64_t stride[DSV4_MAX_RANK];  // in elements
+} Dsv4Tensor;
+
+typedef struct Dsv4Attr {           // the member that the table's type of the attribute says
+    int64_t i;                      // int; bool as 0 or 1
+    double f;                       // float
+    const char* s;                  // str
+} Dsv4Attr;
+
+typedef struct Dsv4Call {
+    int32_t op;                     // from dsv4_find_op
+    int32_t reserved;
+    const Dsv4Tensor* inputs;
+    const Dsv4Tensor* outputs;
+    const Dsv4Attr* attrs;
+} Dsv4Call;
+
+// One op of a whole network: what it waits for, where it runs, what others wait for.
+#define DSV4_MAX_WAITS 4
+typedef struct Dsv4Step {
+    Dsv4Call call;
+    void* workspace;
+    size_t workspace_bytes;
+    int32_t stream;                 // index into the streams of dsv4_run
+    int32_t record;                 // index of the event to record behind it, -1 for none
+    int32_t num_waits;
+    int32_t waits[DSV4_MAX_WAITS];  // indices of events that come before it
+} Dsv4Step;
+
+// All return 0, or 1 with a message in dsv4_last_error() of the calling thread.
+DSV4_EXPORT int32_t dsv4_find_op(const char* name, int32_t* op);
+DSV4_EXPORT int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes);  // from shapes, dtypes and attributes alone
+DSV4_EXPORT int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream);
+
+// Puts a network on its streams; stops at the first step that fails.
+DSV4_EXPORT int32_t dsv4_run(const Dsv4Step* steps, int32_t count, const cudaStream_t* streams,
+                             const cudaEvent_t* events);
+
+// target[places[i]] = values[i], all int32 on the device: what changed in block tables since the last step.
+DSV4_EXPORT int32_t dsv4_scatter(int32_t* target, const int32_t* places, const int32_t* values, int32_t count,
+                                 cudaStream_t stream);
+
+DSV4_EXPORT const char* dsv4_last_error(void);
+DSV4_EXPORT const char* dsv4_op_table(void);    // JSON, as `plugins/ops` writes it; the ops that this library has
+DSV4_EXPORT int32_t dsv4_abi_version(void);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,156 @@
+// The registry of ops and the C entry points.
+#include <atomic>
+#include <map>
+#include <string>
+
+#include "common/op.h"
+#include "op_table.h"
+
+namespace dsv4 {
+namespace {
+
+struct Entry {
+    WorkspaceFunction workspace = nullptr;
+    LaunchFunction launch = nullptr;
+};
+
+// A function's static: registrations of other files may run before this file's initialisers.
+Entry* entries() {
+    static Entry table[table::num_ops];
+    return table;
+}
+
+thread_local std::string last_error;
+
+int index_of(const std::string& name) {
+    for (int i = 0; i < table::num_ops; ++i) {
+        if (name == table::names[i]) return i;
+    }
+    return -1;
+}
+
+Entry& entry_of(const Dsv4Call* call) {
+    DSV4_REQUIRE(call != nullptr, "no call was given");
+    DSV4_REQUIRE(call->op >= 0 && call->op < table::num_ops && entries()[call->op].launch,
+                 "op %d is not in this library; ask dsv4_find_op", call->op);
+    return entries()[call->op];
+}
+
+// Runs `body` and turns what it throws into a status: no exception may cross the C interface.
+template <class Body>
+int32_t guarded(const Dsv4Call* call, Body body) noexcept {
+    try {
+        body();
+        return 0;
+    } catch (const std::exception& error) {
+        try {
+            const bool known = call && call->op >= 0 && call->op < table::num_ops;
+            last_error = (known ? std::string("op '") + table::names[call->op] + "': " : "") + error.what();
+        } catch (...) {
+            last_error.clear();
+        }
+        return 1;
+    } catch (...) {
+        last_error.clear();
+        return 1;
+    }
+}
+
+void launch_checked(const Dsv4Call& call, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+    const Entry& entry = entry_of(&call);
+    const size_t needed = entry.workspace(Call{call});
+    DSV4_REQUIRE(workspace_bytes >= needed, "the workspace has %zu bytes; expected %zu", workspace_bytes, needed);
+    entry.launch(Call{call}, workspace, stream);
+}
+
+void check(cudaError_t status, const char* what) {
+    DSV4_REQUIRE(status == cudaSuccess, "%s: %s", what, cudaGetErrorString(status));
+}
+
+void run_step(const Dsv4Step& step, const cudaStream_t* streams, const cudaEvent_t* events) {
+    const cudaStream_t stream = streams[step.stream];
+    for (int i = 0; i < step.num_waits; ++i) {
+        check(cudaStreamWaitEvent(stream, events[step.waits[i]], 0), "waiting for an event");
+    }
+    launch_checked(step.call, step.workspace, step.workspace_bytes, stream);
+    if (step.record >= 0) check(cudaEventRecord(events[step.record], stream), "recording an event");
+}
+
+int device_attribute(cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, attribute, device);
+    DSV4_REQUIRE(status == cudaSuccess, "the current CUDA device: %s", cudaGetErrorString(status));
+    return value;
+}
+
+}  // namespace
+
+Registration::Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch) {
+    const int index = index_of(name);
+    if (index >= 0) entries()[index] = {workspace, launch};
+}
+
+int multiprocessors() { return device_attribute(cudaDevAttrMultiProcessorCount); }
+
+int compute_capability() {
+    return device_attribute(cudaDevAttrComputeCapabilityMajor) * 10 +
+           device_attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
+}  // namespace dsv4
+
+using namespace dsv4;
+
+extern "C" {
+
+int32_t dsv4_find_op(const char* name, int32_t* op) {
+    return guarded(nullptr, [&] {
+        const int index = index_of(name);
+        DSV4_REQUIRE(index >= 0 && entries()[index].launch, "there is no op '%s' in this library", name);
+        *op = index;
+    });
+}
+
+int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes) {
+    return guarded(call, [&] { *bytes = entry_of(call).workspace(Call{*call}); });
+}
+
+int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+    return guarded(call, [&] {
+        DSV4_REQUIRE(call != nullptr, "no call was given");
+        launch_checked(*call, workspace, workspace_bytes, stream);
+    });
+}
+
+int32_t dsv4_run(const Dsv4Step* steps, int32_t count, const cudaStream_t* streams, const cudaEvent_t* events) {
+    for (int32_t i = 0; i < count; ++i) {
+        const int32_t status = guarded(&steps[i].call, [&] { run_step(steps[i], streams, events); });
+        if (status) return status;
+    }
+    return 0;
+}
+
+int32_t dsv4_scatter(int32_t* target, const int32_t* places, const int32_t* values, int32_t count,
+                     cudaStream_t stream) {
+    return guarded(nullptr, [&] { scatter(target, places, values, count, stream); });
+}
+
+const char* dsv4_last_error(void) { return last_error.c_str(); }
+
+const char* dsv4_op_table(void) {
+    static const std::string json = [] {
+        std::string text = "[";
+        for (int i = 0; i < table::num_ops; ++i) {
+            if (!entries()[i].launch) continue;
+            if (text.size() > 1) text += ",";
+            text += table::json[i];
+        }
+        return text + "]";
+    }();
+    return json.c_str();
+}
+
+int32_t dsv4_abi_version(void) { return DSV4_ABI_VERSION; }
+
+}  // extern "C"

@@ -1,0 +1,69 @@
+"""Every op through the CUDA library, called as the references are: keyword tensors in, outputs by name.
+
+Allocates outputs and workspace with torch for each call: for tests and for trying things out. The engine
+has its own arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from dsv4_trt.dtypes import DType
+from dsv4_trt.graph import Attr
+from dsv4_trt.plugins.library import Library, TensorArg, set_tensor
+from dsv4_trt.plugins.op_schema import Op
+from dsv4_trt.plugins.ops import OPS
+
+DTYPES = {
+    torch.float32: DType.F32,
+    torch.bfloat16: DType.BF16,
+    torch.float8_e4m3fn: DType.F8_E4M3,
+    torch.int32: DType.I32,
+    torch.int8: DType.I8,
+}
+TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in DTYPES.items()}
+
+
+def cuda_ops(library: Library) -> Mapping[str, Callable[..., dict[str, Any]]]:
+    """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`, for all ops but collectives."""
+    return {name: partial(_run, library, op) for name, op in OPS.items() if not op.collective}
+
+
+def _run(library: Library, op: Op, **arguments: Any) -> dict[str, torch.Tensor]:
+    attrs: dict[str, Attr] = {name: arguments.pop(name) for name in op.attrs}
+    inputs = {name: tensor for name, tensor in arguments.items() if tensor is not None}
+    inferred = op.infer({n: (DTYPES[t.dtype], tuple(t.shape)) for n, t in inputs.items()}, attrs)
+    device = next(iter(inputs.values())).device
+    outputs: dict[str, torch.Tensor] = {}
+    for name, (dtype, shape) in inferred.items():
+        if name in op.aliases:
+            outputs[name] = inputs[op.aliases[name]]
+        else:
+            sizes = tuple(int(size) for size in shape)
+            outputs[name] = _poisoned(sizes, TORCH_DTYPES[dtype], device)
+    call = library.call(op, attrs)
+    for args, tensors in ((call.inputs, inputs), (call.outputs, outputs)):
+        for name, tensor in tensors.items():
+            _set(args[name], tensor)
+    size = library.workspace(call)
+    workspace = _poisoned((size,), torch.int8, device)
+    stream = torch.cuda.current_stream(device).cuda_stream
+    library.launch(call, workspace.data_ptr(), size, stream)
+    return outputs
+
+
+def _poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Bytes of 0xFF, NaN in every float format: what a kernel leaves unwritten shows."""
+    tensor = torch.empty(shape, dtype=dtype, device=device)
+    tensor.view(torch.int8).fill_(-1)
+    return tensor
+
+
+def _set(arg: TensorArg, tensor: torch.Tensor) -> None:
+    set_tensor(
+        arg, tensor.data_ptr(), DTYPES[tensor.dtype], tuple(tensor.shape), tuple(tensor.stride())
+    )

@@ -1,0 +1,176 @@
+"""The CUDA op library in Python: loaded once, checked against the op table, called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from dsv4_trt.dtypes import DType
+from dsv4_trt.errors import PluginError
+from dsv4_trt.graph import Attr
+from dsv4_trt.plugins.op_schema import Op
+from dsv4_trt.plugins.ops import OPS
+
+ABI_VERSION = 1
+MAX_RANK = 4
+MAX_WAITS = 4
+DTYPE_CODES = {DType.F32: 0, DType.BF16: 1, DType.F8_E4M3: 2, DType.I32: 3, DType.I8: 4}
+
+
+class TensorArg(ctypes.Structure):
+    """`Dsv4Tensor`: what lies at a device address; rank 0 is a tensor that the call does not have."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * MAX_RANK),
+        ("stride", ctypes.c_int64 * MAX_RANK),
+    )
+
+
+class AttrArg(ctypes.Structure):
+    """`Dsv4Attr`: the member of the attribute's type is set."""
+
+    _fields_ = (("i", ctypes.c_int64), ("f", ctypes.c_double), ("s", ctypes.c_char_p))
+
+
+class CallArg(ctypes.Structure):
+    """`Dsv4Call`."""
+
+    _fields_ = (
+        ("op", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("inputs", ctypes.POINTER(TensorArg)),
+        ("outputs", ctypes.POINTER(TensorArg)),
+        ("attrs", ctypes.POINTER(AttrArg)),
+    )
+
+
+class StepArg(ctypes.Structure):
+    """`Dsv4Step`: a call of a network, its workspace, its stream and the events around it."""
+
+    _fields_ = (
+        ("call", CallArg),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("stream", ctypes.c_int32),
+        ("record", ctypes.c_int32),
+        ("num_waits", ctypes.c_int32),
+        ("waits", ctypes.c_int32 * MAX_WAITS),
+    )
+
+
+class Library:
+    """The loaded library. Every op of the table that is not a collective is in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._c = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise PluginError(
+                f"{path} can not be loaded: {error}; build it again with `dsv4-trt plugins build`"
+            ) from error
+        self._c.dsv4_last_error.restype = ctypes.c_char_p
+        self._c.dsv4_op_table.restype = ctypes.c_char_p
+        self._check_table()
+        self._ops = {name: self._find(name) for name, op in OPS.items() if not op.collective}
+
+    def call(self, op: Op, attrs: Mapping[str, Attr]) -> Call:
+        """A call of an op with these attributes, its tensors still to be set."""
+        return Call(self, op, self._ops[op.name], attrs)
+
+    def workspace(self, call: Call) -> int:
+        """Bytes of workspace that a call needs, from its shapes, dtypes and attributes."""
+        size = ctypes.c_size_t()
+        self._check(self._c.dsv4_workspace(ctypes.byref(call.arg), ctypes.byref(size)))
+        return size.value
+
+    def launch(self, call: Call, workspace: int, workspace_bytes: int, stream: int) -> None:
+        """Put a call on a stream; `workspace` is a device address."""
+        self._check(
+            self._c.dsv4_launch(
+                ctypes.byref(call.arg),
+                ctypes.c_void_p(workspace),
+                ctypes.c_size_t(workspace_bytes),
+                ctypes.c_void_p(stream),
+            )
+        )
+
+    def run(
+        self,
+        steps: ctypes.Array[StepArg],
+        streams: ctypes.Array[ctypes.c_void_p],
+        events: ctypes.Array[ctypes.c_void_p],
+    ) -> None:
+        """Put a network's calls on its streams, in their order."""
+        self._check(self._c.dsv4_run(steps, ctypes.c_int32(len(steps)), streams, events))
+
+    def scatter(self, target: int, places: int, values: int, count: int, stream: int) -> None:
+        """`target[places[i]] = values[i]`, int32 on the device."""
+        pointers = [ctypes.c_void_p(address) for address in (target, places, values)]
+        self._check(self._c.dsv4_scatter(*pointers, ctypes.c_int32(count), ctypes.c_void_p(stream)))
+
+    def _find(self, name: str) -> int:
+        index = ctypes.c_int32()
+        self._check(self._c.dsv4_find_op(name.encode(), ctypes.byref(index)))
+        return index.value
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise PluginError(self._c.dsv4_last_error().decode())
+
+    def _check_table(self) -> None:
+        version = self._c.dsv4_abi_version()
+        found = {entry["name"]: entry for entry in json.loads(self._c.dsv4_op_table())}
+        expected = {name: op.to_json() for name, op in OPS.items() if not op.collective}
+        different = sorted(
+            name for name in found.keys() | expected if found.get(name) != expected.get(name)
+        )
+        if version != ABI_VERSION or different:
+            raise PluginError(
+                f"{self.path} is of another version of dsv4-trt: its interface is {version}, expected "
+                f"{ABI_VERSION}; its entries differ for {different or 'no op'}; build it again with "
+                "`dsv4-trt plugins build`"
+            )
+
+
+class Call:
+    """One op call: the C struct, and what keeps its parts alive."""
+
+    def __init__(self, library: Library, op: Op, index: int, attrs: Mapping[str, Attr]) -> None:
+        self.library = library
+        self.op = op
+        self._inputs = (TensorArg * max(len(op.inputs), 1))()
+        self._outputs = (TensorArg * len(op.outputs))()
+        self._attrs = (AttrArg * max(len(op.attrs), 1))(*[_attr(attrs[n]) for n in op.attrs])
+        self.arg = CallArg(index, 0, self._inputs, self._outputs, self._attrs)
+        self.inputs = {p.name: arg for p, arg in zip(op.inputs, self._inputs, strict=False)}
+        self.outputs = {p.name: arg for p, arg in zip(op.outputs, self._outputs, strict=True)}
+
+
+def set_tensor(
+    arg: TensorArg, data: int, dtype: DType, shape: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    """Fill in a tensor; strides are in elements."""
+    arg.data, arg.dtype, arg.rank = data, DTYPE_CODES[dtype], len(shape)
+    arg.shape[: len(shape)] = shape
+    arg.stride[: len(shape)] = stride
+
+
+@cache
+def load_library(path: Path) -> Library:
+    """The library at `path`; each file is loaded once."""
+    return Library(path)
+
+
+def _attr(value: Attr) -> AttrArg:
+    if isinstance(value, str):
+        return AttrArg(s=value.encode())
+    if isinstance(value, float):
+        return AttrArg(f=value)
+    return AttrArg(i=int(value))

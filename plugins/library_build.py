@@ -1,0 +1,164 @@
+"""Builds the CUDA op library with the machine's nvcc, once for each state of its sources.
+
+The library lies in a cache folder named by a digest of the sources, the op table, the compiler and the
+architectures; `DSV4_TRT_CACHE` moves the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins.table_header import table_header
+
+SOURCES = Path(__file__).resolve().parent
+LIBRARY_FILE = "libdsv4_plugins.so"
+ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+_STEP = re.compile(r"\[(\d+)/\d+\]")
+
+Progress = Callable[[int], None]  # files done
+
+
+def cache_root() -> Path:
+    """Where built libraries are kept."""
+    named = os.environ.get("DSV4_TRT_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dsv4-trt"
+
+
+def library_path(architectures: Sequence[str] = ("sm_90a",)) -> Path:
+    """Where the library of the present sources is or will be."""
+    return cache_root() / "plugins" / _digest(architectures) / LIBRARY_FILE
+
+
+def find_library(architecture: str) -> Path | None:
+    """A library that runs on `architecture`: what `DSV4_PLUGIN_LIBRARY` names, or one in the cache."""
+    named = os.environ.get("DSV4_PLUGIN_LIBRARY")
+    if named:
+        return Path(named)
+    candidates = (library_path((architecture,)), library_path(ARCHITECTURES))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def num_sources() -> int:
+    """How many files there are to compile."""
+    csrc = SOURCES / "csrc"
+    return sum(1 for suffix in ("cu", "cpp") for _ in csrc.rglob(f"*.{suffix}"))
+
+
+def find_nvcc() -> Path:
+    """The CUDA compiler: `CUDA_HOME`, the PATH, then the usual place."""
+    home = os.environ.get("CUDA_HOME")
+    found = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc")
+    nvcc = Path(found or "/usr/local/cuda/bin/nvcc")
+    if not nvcc.is_file():
+        raise PluginError(
+            f"no CUDA compiler at {nvcc}; install the CUDA toolkit 12.8 or newer, or set CUDA_HOME to "
+            "the folder that has bin/nvcc"
+        )
+    return nvcc
+
+
+def build_library(
+    architectures: Sequence[str] = ("sm_90a",),
+    *,
+    force: bool = False,
+    jobs: int | None = None,
+    progress: Progress = lambda done: None,
+) -> Path:
+    """Compile the library unless it is in the cache; returns its path.
+
+    Raises:
+        PluginError: an architecture is unknown, a tool is missing, or a source does not compile; the
+            compiler's output is in the message and in `build.log` beside the library's place.
+    """
+    for architecture in architectures:
+        if architecture not in ARCHITECTURES:
+            raise PluginError(
+                f"architecture '{architecture}' is unknown; expected {', '.join(ARCHITECTURES)}"
+            )
+    target = library_path(architectures)
+    if target.is_file() and not force:
+        return target
+    nvcc = find_nvcc()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as folder:
+        log = target.parent / "build.log"
+        _run_cmake(Path(folder), nvcc, architectures, jobs, log, progress)
+        os.replace(Path(folder, LIBRARY_FILE), target)  # whole or not at all
+    return target
+
+
+def _run_cmake(
+    folder: Path,
+    nvcc: Path,
+    architectures: Sequence[str],
+    jobs: int | None,
+    log: Path,
+    progress: Progress,
+) -> None:
+    targets = ";".join(f"{a.removeprefix('sm_')}-real" for a in architectures)
+    configure = [
+        *("cmake", "-S", str(SOURCES), "-B", str(folder), "-G", "Ninja"),
+        f"-DCMAKE_CUDA_COMPILER={nvcc}",
+        f"-DCMAKE_CUDA_ARCHITECTURES={targets}",
+        f"-DPython3_EXECUTABLE={sys.executable}",
+    ]
+    build = ["cmake", "--build", str(folder)]
+    if jobs:
+        build += ["--parallel", str(jobs)]
+    with log.open("w") as out:
+        for command in (configure, build):
+            _run(command, out.write, progress, log)
+
+
+def _run(command: list[str], write: Callable[[str], object], progress: Progress, log: Path) -> None:
+    root = str(SOURCES.resolve().parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
+    try:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+    except FileNotFoundError as error:
+        raise PluginError(
+            f"'{command[0]}' is not installed; building kernels needs cmake and ninja: "
+            "pip install 'dsv4-trt[cuda]'"
+        ) from error
+    assert process.stdout is not None
+    tail: list[str] = []
+    for line in process.stdout:
+        write(line)
+        tail = [*tail[-39:], line]
+        step = _STEP.match(line)
+        if step:
+            progress(int(step[1]))
+    if process.wait():
+        raise PluginError(
+            f"`{' '.join(command[:3])} ...` failed with status {process.returncode}; the whole log is "
+            f"{log}:\n{''.join(tail)}"
+        )
+
+
+def _digest(architectures: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.joinpath("csrc").rglob("*")):
+        if path.is_file() and "trt" not in path.relative_to(SOURCES / "csrc").parts[:1]:
+            digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
+    digest.update((SOURCES / "CMakeLists.txt").read_bytes())
+    digest.update(table_header().encode())
+    digest.update(",".join(architectures).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,124 @@
+"""The native engine on a GPU; see `runtime.engine.Engine`."""
+
+from __future__ import annotations
+
+import torch
+
+from dsv4_trt.contract import pool_bucket
+from dsv4_trt.dtypes import DType
+from dsv4_trt.errors import BundleMismatch, ConfigError
+from dsv4_trt.graph import Graph, ValueKind
+from dsv4_trt.kv_layout import Bucket
+from dsv4_trt.kv_plan import KvPlan
+from dsv4_trt.ladder import Ladder, StepLadders
+from dsv4_trt.plugins.costs import H200
+from dsv4_trt.plugins.library import Library
+from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
+from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.cuda.network import Network, SharedArena
+from dsv4_trt.runtime.cuda.profile import Profiler
+from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
+from dsv4_trt.runtime.graph_check import check_graph
+from dsv4_trt.runtime.slabs import allocate_slabs
+
+_FINE_TOKENS = 256  # from here on, token rungs are this far apart: prefill pays for its padding
+
+
+class CudaEngine:
+    """Runs a bundle's graphs on one GPU through the kernel library."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        plan: KvPlan,
+        library: Library,
+        device: torch.device,
+        *,
+        use_cuda_graphs: bool = True,
+        side_streams: bool = True,
+    ) -> None:
+        if bundle.mapping.world_size > 1:
+            raise ConfigError(
+                f"the bundle {bundle.path} has {bundle.mapping.world_size} ranks; this version runs "
+                "one rank on a GPU: use --device cpu, or convert with --tp_size 1"
+            )
+        if plan.layout != bundle.layout:
+            raise BundleMismatch(
+                f"the pools are planned for pages of another layout than those of {bundle.path} at "
+                f"precision '{bundle.precision.name}'; plan with the layout of the opened bundle"
+            )
+        self.spec = bundle.spec
+        self.build = bundle.build
+        self.layout = plan.layout
+        self.plan = plan
+        self.ladders: StepLadders | None = _ladders(bundle)
+        self.owner: object = None
+        graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
+        for graph in graphs:
+            check_graph(graph)
+        self.weights: DeviceWeights = load_device_weights(bundle, graphs, device)
+        self.slabs = allocate_slabs(plan, device)
+        arena = SharedArena(device)
+        self._networks = {
+            graph.name: Network(
+                graph,
+                library,
+                self._constants(graph),
+                bundle.build,
+                arena,
+                device,
+                use_cuda_graphs=use_cuda_graphs,
+                side_streams=side_streams,
+            )
+            for graph in graphs
+        }
+
+    def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
+        """Run the trunk; KV pages named by the batch are updated in place."""
+        return self._networks["trunk"].step(batch, want_streams=want_streams)
+
+    def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
+        """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
+        if "mtp" not in self._networks:
+            raise ConfigError(
+                "this engine was built without the MTP block; build with --mtp from a checkpoint "
+                "converted with --mtp keep"
+            )
+        return self._networks["mtp"].step(batch, want_streams=True, streams=streams)
+
+    def warm_up(self, batch: StepBatch) -> None:
+        """Load and capture the kernels of a batch that is nothing but padding."""
+        self._networks["trunk"].warm_up(batch)
+
+    def profile(self) -> Profiler:
+        """From here on the trunk runs launch by launch, and the profiler adds up what each op takes."""
+        profiler = Profiler(H200)
+        self._networks["trunk"].profiler = profiler
+        return profiler
+
+    def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
+        """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
+        slab = self.slabs[bucket]
+        source, target = (
+            torch.from_numpy(ids).long().to(slab.device) for ids in (sources, targets)
+        )
+        slab[target] = slab[source]
+
+    def _constants(self, graph: Graph) -> dict[str, Placed]:
+        """Weights and pools: what stays where it is from step to step."""
+        placed = {v.name: self.weights.placed[v.name] for v in graph.of_kind(ValueKind.WEIGHT)}
+        for value in graph.of_kind(ValueKind.KV):
+            slab = self.slabs[pool_bucket(value)]
+            shape = (slab.shape[0], slab.shape[1])
+            placed[value.name] = Placed.dense(slab.data_ptr(), DType.I8, shape)
+        return placed
+
+
+def _ladders(bundle: Bundle) -> StepLadders:
+    build = bundle.build
+    most = build.max_num_tokens
+    fine = range(2 * _FINE_TOKENS, most, _FINE_TOKENS)
+    below = [rung for rung in Ladder.up_to(most).rungs if rung <= _FINE_TOKENS]
+    tokens = tuple(sorted({*below, *fine, most}))
+    return StepLadders(seqs=Ladder.up_to(build.max_batch_size), tokens=Ladder(tokens))
