@@ -91,6 +91,7 @@ Plan plan(const Call& call, const Sizes& s, void* workspace) {
     p.up.depth = s.hidden;
     p.up.x = call.in(in::x).data;
     p.up.x_row_stride = s.hidden;
+    p.up.x_rows = s.tokens;
     p.up.gather = p.routing.gather;
     p.up.epilogue = gemm::Epilogue::kSwiglu;
     p.up.swiglu_limit = call.real(attr::swiglu_limit);
