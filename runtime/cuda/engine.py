@@ -97,6 +97,10 @@ class CudaEngine:
         self._networks["trunk"].profiler = profiler
         return profiler
 
+    def end_profile(self) -> None:
+        """Run steps as usual again."""
+        self._networks["trunk"].profiler = None
+
     def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
         """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
         slab = self.slabs[bucket]

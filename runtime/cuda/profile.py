@@ -38,11 +38,16 @@ class Profiler:
         self.ceilings = ceilings
         self.steps: dict[str, int] = {}  # by phase
         self._rows: dict[str, dict[str, OpTime]] = {}
+        self._nodes: dict[str, dict[str, float]] = {}
         self._events: list[int] = []
 
     def rows(self, phase: str) -> list[OpTime]:
         """Times of a phase, "decode" or "prefill", the longest first."""
         return sorted(self._rows.get(phase, {}).values(), key=lambda row: -row.us)
+
+    def node_us(self, phase: str) -> dict[str, float]:
+        """Microseconds of each node of a phase, summed over its steps."""
+        return self._nodes.get(phase, {})
 
     def run(self, program: Program, stream: int, spans: Sequence[Span]) -> None:
         """Run a step of these sequences once."""
@@ -56,11 +61,12 @@ class Profiler:
         driver.wait_for_event(self._events[len(nodes)])
         phase = "decode" if all(span.fed == 1 for span in spans) else "prefill"
         self.steps[phase] = self.steps.get(phase, 0) + 1
-        found = self._rows.setdefault(phase, {})
+        found, by_node = self._rows.setdefault(phase, {}), self._nodes.setdefault(phase, {})
         for index, node in enumerate(nodes):
             row = found.setdefault(node.op, OpTime(op=node.op))
-            row.calls += 1
-            row.us += driver.elapsed_us(self._events[index], self._events[index + 1])
+            us = driver.elapsed_us(self._events[index], self._events[index + 1])
+            by_node[node.name] = by_node.get(node.name, 0.0) + us
+            row.calls, row.us = row.calls + 1, row.us + us
             row.floor_us += node_cost(program, node, spans).floor_us(self.ceilings)
 
 

@@ -155,6 +155,15 @@ class KvMachine(RuleBasedStateMachine):
     def holds(self):
         self.model.check()
 
+    @invariant()
+    def a_copy_that_follows_the_changes_is_equal(self):
+        cache = self.model.cache
+        if not hasattr(self, "copy"):
+            self.copy = cache.table_ids.copy()
+        changes = cache.take_changes()
+        self.copy[changes] = cache.table_ids[changes]
+        assert (self.copy == cache.table_ids).all()
+
     def teardown(self):
         """When all have ended, the cache has the rest; when it forgets, every page is free."""
         if not hasattr(self, "model"):
