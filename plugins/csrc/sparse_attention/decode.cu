@@ -1,0 +1,101 @@
+// Picks the block shape for few query tokens, and launches.
+#include <algorithm>
+#include <span>
+
+#include "sparse_attention/decode.cuh"
+
+namespace dsv4::sparse_attention {
+namespace {
+
+// A shape, about how many cycles a block of it takes to start and end and for each tile, and its shared memory.
+struct Cost {
+    BlockShape shape;
+    int fixed, tile, bytes;
+};
+
+template <Format F>
+constexpr Cost kCosts[] = {
+    {{64, 64}, 5000, 5000, Layout<F, 64, 64>::kBytes}, {{64, 32}, 5000, 3200, Layout<F, 64, 32>::kBytes},
+    {{32, 64}, 4300, 3300, Layout<F, 32, 64>::kBytes}, {{16, 64}, 4000, 2300, Layout<F, 16, 64>::kBytes},
+    {{16, 32}, 4000, 1400, Layout<F, 16, 32>::kBytes},
+};
+constexpr int kCombineCost = 3000;
+constexpr int kStaticBytes = 1024;  // shared memory that a block has besides
+
+std::span<const Cost> costs(Format format) {
+    if (format == Format::kFp8) return kCosts<Format::kFp8>;
+    return kCosts<Format::kBf16>;
+}
+
+int64_t cycles(const Cost& cost, const Plan& plan, int rows, int64_t keys) {
+    const int64_t tiles = ceil_div(keys, cost.shape.tile);
+    const int64_t waves = ceil_div(int64_t(rows) * plan.head_blocks * plan.splits, multiprocessors());
+    const int64_t block = cost.fixed + int64_t(ceil_div(tiles, plan.splits)) * cost.tile;
+    return waves * block + (plan.splits > 1 ? kCombineCost : 0);
+}
+
+// Most shared memory that a block of the current device can have.
+int shared_limit() {
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return bytes - kStaticBytes;
+}
+
+bool divides_by_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+template <Format F>
+void launch_shape(const Params& p, Rows rows, const Plan& plan, const Partials& partials, cudaStream_t stream) {
+    if constexpr (F == Format::kFp8) {  // too large for the other on every device
+        const bool largest = plan.shape.heads == 64 && plan.shape.tile == 64;
+        if (largest) return launch_decode<F, 64, 64>(p, rows, plan, partials, stream);
+    }
+    if (plan.shape.heads == 64) return launch_decode<F, 64, 32>(p, rows, plan, partials, stream);
+    if (plan.shape.heads == 32) return launch_decode<F, 32, 64>(p, rows, plan, partials, stream);
+    if (plan.shape.tile == 64) return launch_decode<F, 16, 64>(p, rows, plan, partials, stream);
+    launch_decode<F, 16, 32>(p, rows, plan, partials, stream);
+}
+
+}  // namespace
+
+Plan Plan::of(const Params& p, Rows rows) {
+    const int64_t keys = std::max<int64_t>(p.most_keys(), 1);
+    Plan best{};
+    int64_t least = INT64_MAX;
+    for (const Cost& cost : costs(p.format)) {
+        if (cost.shape.heads > std::max(16, p.heads) || cost.bytes > shared_limit()) continue;
+        Plan plan{cost.shape, ceil_div(p.heads, cost.shape.heads), 1};
+        const int blocks = std::max(1, rows.count) * plan.head_blocks;
+        plan.splits = std::clamp(multiprocessors() / blocks, 1, ceil_div(keys, cost.shape.tile));
+        const int64_t found = cycles(cost, plan, rows.count, keys);
+        if (found < least) best = plan, least = found;
+    }
+    return best;
+}
+
+bool decode_fits(const Params& p) {
+    const bool aligned = p.swa.pool.page_bytes % 16 == 0 && (p.ratio == 0 || p.compressed.pool.page_bytes % 16 == 0);
+    const bool room = p.format != Format::kF32 && costs(p.format).back().bytes <= shared_limit();
+    return room && aligned && p.bf16 && p.round_probs && p.dim == kDecodeDim && p.rope_pairs == kDecodeRopePairs;
+}
+
+size_t decode_workspace(const Params& p, Rows rows) {
+    const Plan plan = Plan::of(p, rows);
+    return plan.splits > 1 ? Partials::bytes(p, rows, plan) : 0;
+}
+
+void decode(const Params& p, Rows rows, void* workspace, cudaStream_t stream) {
+    const bool aligned = divides_by_16(p.q) && divides_by_16(p.kv) && divides_by_16(p.out) &&
+                         divides_by_16(p.swa.pool.bytes) && divides_by_16(p.compressed.pool.bytes);
+    DSV4_REQUIRE(aligned, "an address of sparse_attention is no multiple of 16; expected aligned tensors");
+    const Plan plan = Plan::of(p, rows);
+    const Partials partials = Partials::of(p, rows, plan, workspace);
+    if (p.format == Format::kFp8) {
+        launch_shape<Format::kFp8>(p, rows, plan, partials, stream);
+    } else {
+        launch_shape<Format::kBf16>(p, rows, plan, partials, stream);
+    }
+    if (plan.splits > 1) combine(p, rows, plan, partials, stream);
+}
+
+}  // namespace dsv4::sparse_attention

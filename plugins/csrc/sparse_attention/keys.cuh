@@ -1,0 +1,104 @@
+// Which keys a query has and where they lie: first its window, the oldest token first, then compressed entries.
+#pragma once
+
+#include "common/numbers.cuh"
+#include "sparse_attention/sparse_attention.h"
+
+namespace dsv4::sparse_attention {
+
+// A query's sequence and its key slots: `window_keys` tokens from `oldest` on, then compressed entries: the
+// first `visible`, or one for each pick. Padding rows have no slots.
+struct Query {
+    int token;        // row of q
+    int position;
+    int row;          // of the block tables
+    int begin, start; // first token row of the sequence in this step, and that row's position
+    int oldest, window_keys;
+    int visible, slots;
+
+    __device__ static Query of(const Params& p, int token) {
+        Query query{};
+        query.token = token;
+        const int seq = p.step.seq(token);
+        const int position = p.step.positions[token];
+        query.position = position;
+        if (seq < 0 || position < 0 || p.step.seq_lens[seq] <= 0) return query;
+        query.row = p.step.table_rows[seq];
+        query.begin = p.step.query_start[seq];
+        query.start = p.step.start(seq);
+        query.oldest = max(0, position - p.window + 1);
+        query.window_keys = position + 1 - query.oldest;
+        query.visible = p.ratio ? (position + 1) / p.ratio : 0;
+        query.slots = query.window_keys + (p.ratio == 0 ? 0 : p.picked ? p.picks : query.visible);
+        return query;
+    }
+};
+
+// What a slot names: a token of the window or a compressed entry; -1 is no key.
+__device__ __forceinline__ int key_entry(const Params& p, const Query& query, int slot) {
+    if (slot < 0 || slot >= query.slots) return -1;
+    if (slot < query.window_keys) return query.oldest + slot;
+    const int entry = slot - query.window_keys;
+    if (!p.picked) return entry;
+    const int pick = p.topk[int64_t(query.token) * p.picks + entry];
+    return pick >= 0 && pick < query.visible ? pick : -1;
+}
+
+// True if the slot's key is a row of this step's `kv`.
+__device__ __forceinline__ bool key_is_new(const Query& query, int slot, int entry) {
+    return slot < query.window_keys && entry >= query.start;
+}
+
+// The page that holds it, -1 if none does; not to be asked for keys of this step.
+__device__ __forceinline__ int key_page(const Params& p, const Query& query, int slot, int entry) {
+    if (entry < 0) return -1;
+    if (slot < query.window_keys) {
+        return p.swa.table.page(query.row, entry / p.swa.entry.per_page % p.window_pages);
+    }
+    return p.compressed.table.page(query.row, entry / p.compressed.entry.per_page);
+}
+
+struct Key {
+    const uint8_t* row;     // null: no key
+    const uint8_t* scales;  // fp8 entries only
+    bool activation;        // a row of `kv`, not an entry
+};
+
+__device__ __forceinline__ Key key_in_page(const Params& p, const Query& query, int slot, int entry, int page) {
+    const bool old = slot < query.window_keys;
+    const Pool& pool = old ? p.swa.pool : p.compressed.pool;
+    const EntryLayout& layout = old ? p.swa.entry : p.compressed.entry;
+    if (entry < 0 || !pool.has(page)) return {nullptr, nullptr, false};
+    const uint8_t* bytes = pool.at(page);
+    const int place = entry % layout.per_page;
+    return {bytes + layout.row(place), bytes + layout.scales(place), false};
+}
+
+__device__ __forceinline__ Key new_key(const Params& p, const Query& query, int entry) {
+    const int64_t row = query.begin + (entry - query.start);
+    if (row < 0 || row >= p.tokens) return {nullptr, nullptr, false};
+    const int64_t bytes = int64_t(p.dim) * (p.bf16 ? 2 : 4);
+    return {static_cast<const uint8_t*>(p.kv) + row * bytes, nullptr, true};
+}
+
+// All of the above at once.
+__device__ __forceinline__ Key find_key(const Params& p, const Query& query, int slot) {
+    const int entry = key_entry(p, query, slot);
+    if (entry < 0) return {nullptr, nullptr, false};
+    if (key_is_new(query, slot, entry)) return new_key(p, query, entry);
+    return key_in_page(p, query, slot, entry, key_page(p, query, slot, entry));
+}
+
+// Channel c of a key, as the reference decodes it.
+__device__ __forceinline__ float key_channel(const Params& p, const Key& key, int c) {
+    const bf16* halves = reinterpret_cast<const bf16*>(key.row);
+    const float* floats = reinterpret_cast<const float*>(key.row);
+    if (key.activation) return p.bf16 ? to_float(halves[c]) : floats[c];
+    if (p.format == Format::kBf16) return to_float(halves[c]);
+    if (p.format == Format::kF32) return floats[c];
+    const int nope = p.dim - 2 * p.rope_pairs;
+    if (c < nope) return e4m3_decode(key.row[c]) * e8m0_decode(key.scales[c / 64]);
+    return to_float(*reinterpret_cast<const bf16*>(key.row + nope + 2 * (c - nope)));
+}
+
+}  // namespace dsv4::sparse_attention

@@ -1,0 +1,124 @@
+// Takes a call of sparse_attention apart and shares its token rows out: decode rows to `decode`, prefill
+// rows to `prefill`; what neither can do goes to `generic`.
+#include <algorithm>
+
+#include "op_table.h"
+#include "sparse_attention/sparse_attention.h"
+
+namespace dsv4::sparse_attention {
+namespace {
+
+using namespace table::sparse_attention;
+
+Format format_of(const Call& call) {
+    if (call.is(attr::format, "fp8")) return Format::kFp8;
+    return call.is(attr::format, "bf16") ? Format::kBf16 : Format::kF32;
+}
+
+EntryLayout entry_layout(Format format, int dim, int rope_pairs, int64_t per_page) {
+    DSV4_REQUIRE(per_page > 0, "%lld entries per page; expected at least one", static_cast<long long>(per_page));
+    const int count = static_cast<int>(per_page);
+    if (format == Format::kBf16) return {2 * dim, 0, count};
+    if (format == Format::kF32) return {4 * dim, 0, count};
+    const int nope = dim - 2 * rope_pairs;
+    DSV4_REQUIRE(nope % 64 == 0, "an fp8 entry of %d unrotated channels; expected a multiple of 64", nope);
+    const int scales = nope / 64;
+    return {nope + 4 * rope_pairs, scales + scales % 2, count};
+}
+
+Cache cache(const Call& call, int table, int pool, int64_t layer_row, const EntryLayout& entry) {
+    const Pool pages = Pool::of(call.in(pool));
+    const int64_t bytes = int64_t(entry.per_page) * (entry.row_bytes + entry.scale_bytes);
+    DSV4_REQUIRE(bytes <= pages.page_bytes, "pages of %lld bytes; %d entries need %lld",
+                 static_cast<long long>(pages.page_bytes), entry.per_page, static_cast<long long>(bytes));
+    return {BlockTable::of(call.in(table), layer_row), pages, entry};
+}
+
+Step step(const Call& call) {
+    return {data<const int32_t>(call.in(in::positions)),   data<const int32_t>(call.in(in::seq_ids)),
+            data<const int32_t>(call.in(in::table_rows)),  data<const int32_t>(call.in(in::query_start)),
+            data<const int32_t>(call.in(in::seq_lens)),    static_cast<int>(call.in(in::positions).shape[0]),
+            static_cast<int>(call.in(in::seq_lens).shape[0])};
+}
+
+void read_caches(const Call& call, Params& p) {
+    const auto layout = [&](int attr) {
+        return entry_layout(p.format, p.dim, p.rope_pairs, call.integer(attr));
+    };
+    p.swa = cache(call, in::swa_block_table, in::swa_pool, call.integer(attr::swa_layer_row),
+                  layout(attr::swa_entries_per_page));
+    p.window_pages = static_cast<int>(call.integer(attr::swa_window_pages));
+    DSV4_REQUIRE(p.window_pages > 0, "%d window pages; expected at least one", p.window_pages);
+    if (p.ratio == 0) return;
+    DSV4_REQUIRE(call.has(in::block_table) && call.has(in::pool), "ratio %d without compressed entries", p.ratio);
+    p.compressed = cache(call, in::block_table, in::pool, call.integer(attr::layer_row),
+                         layout(attr::entries_per_page));
+    p.picked = call.has(in::topk);
+    if (!p.picked) return;
+    require_dense(call.in(in::topk), "topk");
+    p.topk = data<const int32_t>(call.in(in::topk));
+    p.picks = static_cast<int>(call.in(in::topk).shape[1]);
+}
+
+Params params(const Call& call) {
+    const Dsv4Tensor& q = call.in(in::q);
+    require_dense(q, "q");
+    require_dense(call.in(in::kv), "kv");
+    require_dense(call.out(out::out), "out");
+    Params p{};
+    p.q = q.data;
+    p.kv = call.in(in::kv).data;
+    p.sinks = data<const float>(call.in(in::sinks));
+    p.inv_freq = data<const float>(call.in(in::inv_freq));
+    p.out = call.out(out::out).data;
+    p.step = step(call);
+    p.tokens = static_cast<int>(q.shape[0]);
+    p.heads = static_cast<int>(q.shape[1]);
+    p.dim = static_cast<int>(q.shape[2]);
+    p.rope_pairs = static_cast<int>(call.in(in::inv_freq).shape[0]);
+    DSV4_REQUIRE(p.dim % 8 == 0 && 2 * p.rope_pairs <= p.dim,
+                 "%d channels, %d of them rotated; expected a multiple of 8 and no more rotated than there are",
+                 p.dim, 2 * p.rope_pairs);
+    p.num_decodes = static_cast<int>(std::min(call.in(in::decode_carrier).shape[0], q.shape[0]));
+    p.window = static_cast<int>(call.integer(attr::window));
+    p.ratio = static_cast<int>(call.integer(attr::ratio));
+    p.sm_scale = call.real(attr::sm_scale);
+    p.format = format_of(call);
+    p.bf16 = q.dtype == DSV4_BF16;
+    p.round_probs = call.is(attr::prob_dtype, "BF16");
+    p.inverse_rope = call.integer(attr::inverse_rope) != 0;
+    read_caches(call, p);
+    return p;
+}
+
+// The rows that are not left to `prefill`.
+Rows own_rows(const Params& p) {
+    const bool shared = p.num_decodes < p.tokens && prefill_fits(p);
+    return {0, shared ? p.num_decodes : p.tokens};
+}
+
+size_t workspace(const Call& call) {
+    const Params p = params(call);
+    if (p.tokens == 0 || p.heads == 0) return 0;
+    const Rows own = own_rows(p);
+    const size_t few = own.count && decode_fits(p) ? decode_workspace(p, own) : 0;
+    const size_t many = own.count < p.tokens ? prefill_workspace(p) : 0;
+    return std::max(few, many);  // one runs after the other
+}
+
+void launch(const Call& call, void* workspace, cudaStream_t stream) {
+    const Params p = params(call);
+    if (p.tokens == 0 || p.heads == 0) return;
+    const Rows own = own_rows(p);
+    if (own.count && decode_fits(p)) {
+        decode(p, own, workspace, stream);
+    } else if (own.count) {
+        generic(p, own, stream);
+    }
+    if (own.count < p.tokens) prefill(p, workspace, stream);
+}
+
+const Registration registration("sparse_attention", workspace, launch);
+
+}  // namespace
+}  // namespace dsv4::sparse_attention
