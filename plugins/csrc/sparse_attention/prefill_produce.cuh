@@ -1,0 +1,123 @@
+// The producer warpgroups: q of each item, and its keys tile by tile.
+#pragma once
+
+#include "common/rope.cuh"
+#include "sparse_attention/prefill_gather.cuh"
+#include "sparse_attention/prefill_plan.cuh"
+
+namespace dsv4::sparse_attention::prefill_kernel {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+struct Producer {
+    const Params& p;
+    const Work& work;
+    Shared& shared;
+    int thread, row, part;  // this thread's row of q and of key tiles
+
+    // Copies start; the caller waits for them.
+    __device__ void bring_q(const Item& item) const {
+        const int query = row / work.query_rows, head = item.head + row % work.query_rows;
+        const uint32_t tile = shared_address(shared.q);
+        if (query < work.queries && item.alive >> query & 1 && head < p.heads) {
+            const int64_t source = int64_t(item.token + query) * p.heads + head;
+            copy_row(tile, row, part, static_cast<const uint8_t*>(p.q) + source * (kDim * 2));
+        } else {
+            clear_row(tile, row, part);
+        }
+    }
+
+    __device__ void bring_keys(uint32_t tile, const Key& key, const Codes& codes) const {
+        if (key.scales) {
+            store_codes(tile, row, part, codes);
+        } else if (key.row) {
+            copy_row(tile, row, part, key.row);
+        } else {
+            clear_row(tile, row, part);
+        }
+    }
+
+    __device__ void tell_item(Item& told, int token, int head, int alive) const {
+        const int query = thread / kRopePairs, pair = thread % kRopePairs;
+        if (thread == 0) {
+            told.token = token;
+            told.head = head;
+            told.alive = alive;
+        }
+        if (p.inverse_rope && alive >> query & 1) {
+            const float2 angle = rope_angle(p.step.positions[token + query], p.inv_freq[pair]);
+            told.turn[query * kRopePairs + pair] = {angle.x, -angle.y};
+        }
+    }
+
+    __device__ void tell_tile(Tile& told, const Plan& plan, int tile, bool valid, bool last) const {
+        uint32_t bits = __ballot_sync(kLanes, valid) & 0x11111111u;  // one lane of each row's four
+        bits = (bits | bits >> 3) & 0x03030303u;
+        bits = (bits | bits >> 6) & 0x000F000Fu;
+        bits |= bits >> 12;
+        if (thread % 32 == 0) told.valid[thread / 32] = bits;
+        if (thread < 2 * kMaxQueries) {
+            const int query = thread / 2, half = thread % 2, first = tile * kKeys + half * 32;
+            told.seen[query][half] = slot_bits(plan.window[query], first) | slot_bits(plan.entries[query], first);
+        }
+        if (thread == 0) told.last = last;
+    }
+
+    __device__ void run() {
+        TilePlace tiles;
+        ItemPlace place;
+        for (int index = blockIdx.x, round = 0; index < work.items; index += gridDim.x, ++round) {
+            Plan& plan = shared.plan[round & 1];
+            const int token = p.num_decodes + index / work.head_blocks * work.queries;
+            if (thread < 32) make_plan(p, work, token, plan);
+            sync_threads<kGather, kProducers>();
+            if (plan.alive == 0) continue;
+            Item& item = shared.item[place.slot];
+            tell_item(item, token, index % work.head_blocks * kRows, plan.alive);
+            sync_threads<kGather, kProducers>();
+            produce(plan, item, place.parity, tiles);
+            place.next();
+        }
+        if (thread == 0) shared.item[place.slot].alive = 0;
+        barrier_wait(&shared.q_empty, place.parity ^ 1);
+        __syncwarp();
+        if (thread % 32 == 0) barrier_arrive(&shared.q_full);
+    }
+
+    __device__ void produce(const Plan& plan, const Item& item, int parity, TilePlace& tiles) {
+        const int end = (plan.slots + kKeys - 1) / kKeys;
+        Key key = plan_key(p, work, plan, row);
+        for (int tile = 0; tile < end; tiles.next()) {
+            Codes codes;
+            if (key.scales) load_codes(codes, key, row, part);
+            // meanwhile look for the next tile that has any key
+            Key next_key{};
+            int next = tile + 1;
+            for (; next < end; ++next) {
+                next_key = plan_key(p, work, plan, next * kKeys + row);
+                if (sync_any<kGather, kProducers>(next_key.row != nullptr)) break;
+            }
+            if (tile == 0) {
+                barrier_wait(&shared.q_empty, parity ^ 1);
+                bring_q(item);
+            }
+            const int stage = tiles.stage();
+            barrier_wait(&shared.empty[stage], tiles.parity() ^ 1);
+            bring_keys(shared_address(shared.keys[stage]), key, codes);
+            tell_tile(shared.tile[stage], plan, tile, key.row != nullptr, next >= end);
+            wait_copies();
+            fence_async_proxy();
+            __syncwarp();
+            if (thread % 32 == 0) {
+                if (tile == 0) barrier_arrive(&shared.q_full);
+                barrier_arrive(&shared.full[stage]);
+            }
+            tile = next;
+            key = next_key;
+        }
+    }
+};
+
+#endif
+
+}  // namespace dsv4::sparse_attention::prefill_kernel
