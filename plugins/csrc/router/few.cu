@@ -1,4 +1,4 @@
-// Logits of a few tokens: the gate is read once, spread over all multiprocessors.
+// Logits of a few tokens: the gate is read once for 64 of them, spread over all multiprocessors.
 //
 // A block takes 16 experts and one part of the depth, its warps cut that part again. Products of bf16 are
 // exact in fp32; the partial sums are added in a fixed order. A dot product does not mind in which order its
@@ -13,6 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kExperts = 16;            // of a block: rows of a fragment
+constexpr int kMostTokens = 64;         // of a block
 constexpr int kUnit = 64;               // columns that a warp takes at a time: 128 bytes of a row
 constexpr int kStride = kExperts + 4;   // of a token's sums in shared memory; free of bank conflicts
 
@@ -29,7 +30,7 @@ __device__ __forceinline__ uint4 load(const bf16* matrix, int row, int rows, int
     return *reinterpret_cast<const uint4*>(matrix + int64_t(row) * depth + column);
 }
 
-// kTiles groups of 8 tokens.
+// Takes kTiles times 8 tokens.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     __shared__ float sums[kWarps][kTiles * 8 * kStride];
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     const bf16* gate = static_cast<const bf16*>(p.gate);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = lane / 4, quarter = lane % 4;
-    const int expert = blockIdx.x * kExperts;
+    const int expert = blockIdx.x * kExperts, first = blockIdx.z * kTiles * 8;
 
     float sum[kTiles][4] = {};
     const int step = p.splits * kWarps * kUnit;
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int column = start + half * 32 + quarter * 8;
-                token[tile][half] = load(x, tile * 8 + row, p.tokens, column, p.depth);
+                token[tile][half] = load(x, first + tile * 8 + row, p.tokens, column, p.depth);
             }
         }
 #pragma unroll
@@ -80,25 +81,26 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     __syncthreads();
     for (int i = threadIdx.x; i < kTiles * 8 * kExperts; i += kThreads) {
         const int token = i / kExperts, column = i % kExperts;
-        if (token >= p.tokens || expert + column >= p.experts) continue;
+        if (first + token >= p.tokens || expert + column >= p.experts) continue;
         float total = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) total += sums[w][token * kStride + column];
-        p.logits[(int64_t(blockIdx.y) * p.tokens + token) * p.experts + expert + column] = total;
+        p.logits[(int64_t(blockIdx.y) * p.tokens + first + token) * p.experts + expert + column] = total;
     }
 }
 
 }  // namespace
 
-int few_splits(int experts, int depth) {
-    const int wanted = multiprocessors() / ceil_div(experts, kExperts);
+int few_splits(int tokens, int experts, int depth) {
+    const int wanted = multiprocessors() / (ceil_div(experts, kExperts) * ceil_div(tokens, kMostTokens));
     const int most = ceil_div(depth, kUnit * kWarps);  // so that every warp has a unit
     return wanted < 1 ? 1 : wanted < most ? wanted : most;
 }
 
 void few(const Params& p, cudaStream_t stream) {
     const auto chosen = p.tokens <= 8 ? kernel<1> : p.tokens <= 16 ? kernel<2> : p.tokens <= 32 ? kernel<4> : kernel<8>;
-    chosen<<<dim3(ceil_div(p.experts, kExperts), p.splits), kThreads, 0, stream>>>(p);
+    const dim3 grid(ceil_div(p.experts, kExperts), p.splits, ceil_div(p.tokens, kMostTokens));
+    chosen<<<grid, kThreads, 0, stream>>>(p);
     check_launch("router.few");
 }
 

@@ -72,7 +72,7 @@ size_t logits_bytes(const Params& p, int splits) {
 size_t workspace(const Call& call) {
     const Params p = params(call);
     if (p.tokens == 0) return 0;
-    if (takes_few(call, p)) return logits_bytes(p, few_splits(p.experts, p.depth));
+    if (takes_few(call, p)) return logits_bytes(p, few_splits(p.tokens, p.experts, p.depth));
     return logits_bytes(p, 1) + gemm::workspace(product(call, p));
 }
 
@@ -83,7 +83,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     p.logits = static_cast<float*>(workspace);
     if (takes_few(call, p)) {
         DSV4_REQUIRE(aligned(p.x, 16) && aligned(p.gate, 16), "x and gate must lie at multiples of 16 bytes");
-        p.splits = few_splits(p.experts, p.depth);
+        p.splits = few_splits(p.tokens, p.experts, p.depth);
         few(p, stream);
     } else {
         p.splits = 1;

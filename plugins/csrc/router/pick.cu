@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 }  // namespace
 
 void pick(const Params& p, cudaStream_t stream) {
-    launch_dependent("router.pick", kernel, p.tokens, kThreads, p.experts * (sizeof(float) + sizeof(uint32_t)), stream,
-                     p);
+    const size_t shared_bytes = p.experts * (sizeof(float) + sizeof(uint32_t));
+    launch_dependent("router.pick", kernel, p.tokens, kThreads, shared_bytes, stream, p);
 }
 
 }  // namespace dsv4::router

@@ -3,7 +3,7 @@
 
 namespace dsv4::router {
 
-constexpr int kMaxFewTokens = 64;
+constexpr int kMaxFewTokens = 256;   // above, the gate is no longer what the product waits for
 constexpr int kMaxPicks = 32;       // one lane of a warp each
 constexpr int kMaxExperts = 4096;   // scores of one token lie in shared memory
 
@@ -23,7 +23,7 @@ struct Params {
 };
 
 // Into how many parts `few` cuts the depth.
-int few_splits(int experts, int depth);
+int few_splits(int tokens, int experts, int depth);
 
 // Logits of at most kMaxFewTokens bf16 tokens; depth must be a multiple of 8.
 void few(const Params& params, cudaStream_t stream);
