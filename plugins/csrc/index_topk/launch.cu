@@ -1,0 +1,127 @@
+// Takes a call apart and runs its passes: decodes first, then the tokens of prompts, which share keys.
+#include <algorithm>
+
+#include "index_topk/index_topk.h"
+#include "op_table.h"
+
+namespace dsv4::index_topk {
+namespace {
+
+using namespace table::index_topk;
+
+constexpr int64_t kPassBytes = 128 << 20;   // of scores, unless one row has more
+constexpr int kPromptTile = 4;              // tokens of a prompt that share keys
+
+Format format_of(const Call& call) {
+    if (call.is(attr::format, "fp4")) return Format::kFp4;
+    if (call.is(attr::format, "fp8")) return Format::kFp8;
+    return call.is(attr::format, "bf16") ? Format::kBf16 : Format::kFp32;
+}
+
+EntryLayout entry_of(Format format, int per_page) {
+    switch (format) {
+        case Format::kFp4: return {kHeadDim / 2, kHeadDim / 32, per_page};
+        case Format::kFp8: return {kHeadDim, 4, per_page};
+        case Format::kBf16: return {2 * kHeadDim, 0, per_page};
+        default: return {4 * kHeadDim, 0, per_page};
+    }
+}
+
+// Scores of one row of a pass, in bytes; rows start at multiples of 128.
+int64_t row_bytes(const Call& call) {
+    const int64_t entries = call.in(in::block_table).shape[2] * call.integer(attr::entries_per_page);
+    const int64_t bytes = entries * (call.is(attr::score_dtype, "F32") ? 4 : 2);
+    return (bytes + 127) / 128 * 128;
+}
+
+bool chooses(const Call& call) {
+    return call.in(in::block_table).shape[2] * call.integer(attr::entries_per_page) > call.integer(attr::topk);
+}
+
+// Token rows of one pass.
+int64_t pass_rows(const Call& call) {
+    const int64_t rows = std::max<int64_t>(kPromptTile, kPassBytes / std::max<int64_t>(1, row_bytes(call)));
+    return std::min(call.in(in::q).shape[0], rows / kPromptTile * kPromptTile);
+}
+
+size_t workspace(const Call& call) { return chooses(call) ? pass_rows(call) * row_bytes(call) : 0; }
+
+void check(const Call& call, const Params& p) {
+    const Dsv4Tensor &q = call.in(in::q), &pool = call.in(in::pool);
+    for (int input : {in::q, in::weights, in::positions, in::seq_ids, in::table_rows, in::query_start, in::seq_lens}) {
+        require_dense(call.in(input), "an input of index_topk");
+    }
+    if (call.has(in::q_scale)) require_dense(call.in(in::q_scale), "q_scale");
+    require_dense(call.out(out::topk), "topk");
+    const int head_dim = call.integer(attr::head_dim), row = p.entry.row_bytes;
+    DSV4_REQUIRE(head_dim == kHeadDim, "head_dim is %d; expected %d", head_dim, kHeadDim);
+    DSV4_REQUIRE(p.topk > 0 && p.ratio > 0 && p.entry.per_page > 0,
+                 "topk %d, ratio %d and entries_per_page %d; expected at least 1", p.topk, p.ratio, p.entry.per_page);
+    const int64_t fields = int64_t(p.entry.per_page) * (row + p.entry.scale_bytes);
+    DSV4_REQUIRE(pool.shape[1] >= fields, "a page has %lld bytes; expected at least %lld",
+                 static_cast<long long>(pool.shape[1]), static_cast<long long>(fields));
+    DSV4_REQUIRE(p.pool.page_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(p.pool.bytes) % 16 == 0,
+                 "pages of %lld bytes; expected a multiple of 16 at an address that is one",
+                 static_cast<long long>(p.pool.page_bytes));
+    const int columns = p.format == Format::kFp4 ? kHeadDim / 2 : kHeadDim;
+    DSV4_REQUIRE(q.rank == 3 && q.shape[2] == columns, "a row of q has %lld elements; expected %d",
+                 static_cast<long long>(q.shape[2]), columns);
+}
+
+Params params(const Call& call, void* scores) {
+    Params p{};
+    p.q = call.in(in::q).data;
+    p.q_scale = call.has(in::q_scale) ? data<const uint8_t>(call.in(in::q_scale)) : nullptr;
+    p.weights = data<const float>(call.in(in::weights));
+    p.step = {data<const int32_t>(call.in(in::positions)),   data<const int32_t>(call.in(in::seq_ids)),
+              data<const int32_t>(call.in(in::table_rows)),  data<const int32_t>(call.in(in::query_start)),
+              data<const int32_t>(call.in(in::seq_lens)),    static_cast<int>(call.in(in::q).shape[0]),
+              static_cast<int>(call.in(in::seq_lens).shape[0])};
+    p.table = BlockTable::of(call.in(in::block_table), call.integer(attr::layer_row));
+    p.pool = Pool::of(call.in(in::pool));
+    p.format = format_of(call);
+    p.entry = entry_of(p.format, call.integer(attr::entries_per_page));
+    p.out = data<int32_t>(call.out(out::topk));
+    p.topk = call.integer(attr::topk);
+    p.ratio = call.integer(attr::ratio);
+    p.num_heads = call.in(in::q).shape[1];
+    p.rounds = call.is(attr::score_dtype, "BF16");
+    p.scores = scores;
+    p.stride = row_bytes(call) / (p.rounds ? 2 : 4);
+    p.width = std::min<int64_t>(p.stride, int64_t(p.table.columns) * p.entry.per_page);
+    return p;
+}
+
+// Token rows `begin .. end`, `tile` of them sharing keys.
+void run(Params p, int begin, int end, int tile, int rows, cudaStream_t stream) {
+    for (p.row_begin = begin; p.row_begin < end; p.row_begin = p.row_end) {
+        p.row_end = std::min(end, p.row_begin + rows);
+        if (tensor_scores_fit(p)) {
+            tensor_scores(p, tile, stream);
+        } else {
+            plain_scores(p, stream);
+        }
+        select(p, stream);
+    }
+}
+
+void launch(const Call& call, void* scores, cudaStream_t stream) {
+    Params p = params(call, scores);
+    check(call, p);
+    const int tokens = p.step.num_tokens;
+    if (tokens == 0) return;
+    if (!chooses(call)) {   // no row can be long enough for a choice
+        p.row_end = tokens;
+        select(p, stream);
+        return;
+    }
+    const int rows = pass_rows(call);
+    const int decodes = std::min<int64_t>(call.in(in::decode_carrier).shape[0], tokens);
+    run(p, 0, decodes, 1, rows, stream);
+    run(p, decodes, tokens, kPromptTile, rows, stream);
+}
+
+const Registration registration("index_topk", workspace, launch);
+
+}  // namespace
+}  // namespace dsv4::index_topk
