@@ -18,7 +18,7 @@ __device__ __forceinline__ void consume(const Params& p, const Work& work, Share
 #endif
 }
 
-__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Params p, const Work work) {
+__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Params p, const __grid_constant__ Work work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t bytes[];
     // the swizzle counts from multiples of 1,024 bytes

@@ -32,7 +32,7 @@ struct Work {
         Work work;
         work.query_rows = p.heads < kRows ? p.heads : kRows;
         const int fitting = kRows / work.query_rows;
-        work.queries = p.topk ? 1 : fitting < kMaxQueries ? fitting : kMaxQueries;
+        work.queries = p.picked ? 1 : fitting < kMaxQueries ? fitting : kMaxQueries;
         work.head_blocks = (p.heads + kRows - 1) / kRows;
         work.items = (p.tokens - p.num_decodes + work.queries - 1) / work.queries * work.head_blocks;
         return work;

@@ -11,12 +11,10 @@ namespace dsv4::sparse_attention::prefill_kernel {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 constexpr int kCodeLoads = kScaled / 64;       // 16 bytes by each thread
-constexpr int kRotatedLoads = 2;
 
-// An fp8 entry on its way, a quarter in each of four threads.
+// The codes of an fp8 entry on their way, a quarter in each of four threads.
 struct Codes {
-    uint4 scaled[kCodeLoads];    // load i: channels 64 i + 16 part and on, scale i
-    uint4 rotated[kRotatedLoads];
+    uint4 load[kCodeLoads];    // i: channels 64 i + 16 part and on, scale i
     uint2 scales;
 };
 
@@ -48,15 +46,11 @@ __device__ __forceinline__ void clear_row(uint32_t tile, int row, int part) {
     }
 }
 
-__device__ __forceinline__ void load_codes(Codes& codes, const Key& key, int row, int part) {
+__device__ __forceinline__ void load_codes(Codes& codes, const Key& key, int part) {
     const uint4* chunks = reinterpret_cast<const uint4*>(key.row);
     codes.scales = __ldg(reinterpret_cast<const uint2*>(key.scales));
 #pragma unroll
-    for (int i = 0; i < kCodeLoads; ++i) codes.scaled[i] = __ldg(chunks + 4 * i + part);
-#pragma unroll
-    for (int i = 0; i < kRotatedLoads; ++i) {
-        codes.rotated[i] = __ldg(chunks + kScaled / 16 + plain_chunk(row, part, i));
-    }
+    for (int i = 0; i < kCodeLoads; ++i) codes.load[i] = __ldg(chunks + 4 * i + part);
 }
 
 // Four e4m3 codes times a power of two, exactly.
@@ -72,6 +66,16 @@ __device__ __forceinline__ uint2 decode(uint32_t codes, __nv_bfloat162 scale) {
     return {out[0], out[1]};
 }
 
+// The rotated channels of an fp8 entry, as they are.
+__device__ __forceinline__ void copy_rotated(uint32_t tile, int row, int part, const uint8_t* from) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const int chunk = plain_chunk(row, part, i);
+        const uint32_t to = chunk_address(tile + (kBlocks - 1) * kBlockBytes, row, chunk);
+        copy_chunk_async(to, from + kScaled + chunk * 16);
+    }
+}
+
 __device__ __forceinline__ void store_codes(uint32_t tile, int row, int part, const Codes& codes) {
     const uint32_t low = chunk_address(tile, row, 2 * part), high = chunk_address(tile, row, 2 * part + 1);
 #pragma unroll
@@ -80,15 +84,10 @@ __device__ __forceinline__ void store_codes(uint32_t tile, int row, int part, co
         const uint32_t bits = byte == 0 ? 0x40u : byte == 255 ? 0x7FC0u : byte << 7;  // e8m0 as bf16
         const uint32_t both = bits | bits << 16;
         const __nv_bfloat162 scale = *reinterpret_cast<const __nv_bfloat162*>(&both);
-        const uint2 a = decode(codes.scaled[i].x, scale), b = decode(codes.scaled[i].y, scale);
+        const uint2 a = decode(codes.load[i].x, scale), b = decode(codes.load[i].y, scale);
         store_chunk(low + i * kBlockBytes, {a.x, a.y, b.x, b.y});
-        const uint2 c = decode(codes.scaled[i].z, scale), d = decode(codes.scaled[i].w, scale);
+        const uint2 c = decode(codes.load[i].z, scale), d = decode(codes.load[i].w, scale);
         store_chunk(high + i * kBlockBytes, {c.x, c.y, d.x, d.y});
-    }
-#pragma unroll
-    for (int i = 0; i < kRotatedLoads; ++i) {
-        const uint32_t to = chunk_address(tile, row, plain_chunk(row, part, i));
-        store_chunk(to + (kBlocks - 1) * kBlockBytes, codes.rotated[i]);
     }
 }
 

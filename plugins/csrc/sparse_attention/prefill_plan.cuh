@@ -29,8 +29,8 @@ __device__ __forceinline__ void make_plan(const Params& p, const Work& work, int
     span.oldest = __shfl_sync(kLanes, own.oldest, leader);
     span.window_keys = __shfl_sync(kLanes, own.position, last) + 1 - span.oldest;
     span.visible = __shfl_sync(kLanes, own.visible, last);
-    const int entries = p.ratio == 0 ? 0 : p.topk ? p.picks : span.visible;
-    const int own_entries = p.ratio == 0 ? 0 : p.topk ? p.picks : own.visible;
+    const int entries = p.ratio == 0 ? 0 : p.picked ? p.picks : span.visible;
+    const int own_entries = p.ratio == 0 ? 0 : p.picked ? p.picks : own.visible;
     span.slots = span.window_keys + entries;
 
     int end = leads ? span.slots : 0;  // after the sum: of this sequence

@@ -29,6 +29,7 @@ struct Producer {
 
     __device__ void bring_keys(uint32_t tile, const Key& key, const Codes& codes) const {
         if (key.scales) {
+            copy_rotated(tile, row, part, key.row);
             store_codes(tile, row, part, codes);
         } else if (key.row) {
             copy_row(tile, row, part, key.row);
@@ -66,8 +67,10 @@ struct Producer {
     __device__ void run() {
         TilePlace tiles;
         ItemPlace place;
-        for (int index = blockIdx.x, round = 0; index < work.items; index += gridDim.x, ++round) {
-            Plan& plan = shared.plan[round & 1];
+        int round = 0;
+        for (int index = blockIdx.x; index < work.items; index += gridDim.x) {
+            Plan& plan = shared.plan[round];
+            round ^= 1;
             const int token = p.num_decodes + index / work.head_blocks * work.queries;
             if (thread < 32) make_plan(p, work, token, plan);
             sync_threads<kGather, kProducers>();
@@ -89,7 +92,7 @@ struct Producer {
         Key key = plan_key(p, work, plan, row);
         for (int tile = 0; tile < end; tiles.next()) {
             Codes codes;
-            if (key.scales) load_codes(codes, key, row, part);
+            if (key.scales) load_codes(codes, key, part);
             // meanwhile look for the next tile that has any key
             Key next_key{};
             int next = tile + 1;
