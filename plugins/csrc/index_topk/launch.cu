@@ -96,7 +96,9 @@ Params params(const Call& call, void* scores) {
 void run(Params p, int begin, int end, int tile, int rows, cudaStream_t stream) {
     for (p.row_begin = begin; p.row_begin < end; p.row_begin = p.row_end) {
         p.row_end = std::min(end, p.row_begin + rows);
-        if (tensor_scores_fit(p)) {
+        if (hopper_scores_fit(p)) {
+            hopper_scores(p, tile, stream);
+        } else if (tensor_scores_fit(p)) {
             tensor_scores(p, tile, stream);
         } else {
             plain_scores(p, stream);

@@ -6,6 +6,7 @@
 // over heads in fp32.
 #include "index_topk/order.cuh"
 #include "index_topk/rows.cuh"
+#include "index_topk/token_tile.cuh"
 
 namespace dsv4::index_topk {
 namespace {
@@ -116,29 +117,24 @@ template <Format kFormat, int kTokens>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) kernel(Params p) {
     extern __shared__ __align__(16) uint8_t shared[];
     TokenQueries* queries = reinterpret_cast<TokenQueries*>(shared);
-    __shared__ int visible[kTokens], seqs[kTokens];
+    __shared__ TokenTile<kTokens> block;
 
     // the last tokens see most keys: they go first
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);
-    if (threadIdx.x < tokens) {
-        const int n = p.visible(first + threadIdx.x);
-        visible[threadIdx.x] = p.chooses(n) ? n : 0;
-        seqs[threadIdx.x] = p.step.seq(first + threadIdx.x);
-    }
+    block.read(p, first, tokens);
     __syncthreads();
     const int lane = threadIdx.x % 32;
     const int worker = blockIdx.y * kWarps + threadIdx.x / 32, workers = gridDim.y * kWarps;
-    for (int begin = 0, end; begin < tokens; begin = end) {
-        int most = 0;   // of a run of tokens of one sequence
-        for (end = begin; end < tokens && seqs[end] == seqs[begin]; ++end) most = max(most, visible[end]);
+    for (int begin = 0, end, most; begin < tokens; begin = end) {
+        end = block.run(begin, tokens, most);
         if (most == 0) continue;
-        const int table_row = p.step.table_rows[seqs[begin]];
+        const int table_row = p.step.table_rows[block.seqs[begin]];
         const int tiles = (most + kTileKeys - 1) / kTileKeys;
         KeyTile<kFormat> next;
         if (worker < tiles) next.load(p, table_row, worker, lane);
         for (int i = begin; i < end; ++i) {
-            if (visible[i] > 0) read_queries<kFormat>(p, first + i, queries[i]);
+            if (block.visible[i] > 0) read_queries<kFormat>(p, first + i, queries[i]);
         }
         __syncthreads();
         for (int tile = worker; tile < tiles; tile += workers) {
@@ -150,13 +146,13 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) 
             if (tile + workers < tiles) next.load(p, table_row, tile + workers, lane);
             const int entry = tile * kTileKeys + 8 * (lane % 4) + lane / 4;
             for (int i = begin; i < end; ++i) {
-                if (tile * kTileKeys >= visible[i]) continue;
+                if (tile * kTileKeys >= block.visible[i]) continue;
                 float value = 0;
                 if (present) value = score<Slice<kFormat>::kHalf>(keys, queries[i], lane);
                 if (kFormat == Format::kFp8) value *= scale;
                 if (!present) value = __uint_as_float(0x7FC00000u);
                 uint16_t* row = static_cast<uint16_t*>(p.scores) + (first + i - p.row_begin) * p.stride;
-                if (entry < visible[i]) row[entry] = ordered<uint16_t>(value);
+                if (entry < block.visible[i]) row[entry] = ordered<uint16_t>(value);
             }
         }
     }

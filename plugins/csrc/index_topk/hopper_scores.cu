@@ -1,0 +1,201 @@
+// Scores on Hopper: as tensor_scores.cu, but a block's four warps have 64 keys in registers together and
+// multiply them with all heads of a token at once.
+//
+// Several blocks share a multiprocessor: while one rounds, weights and sums, the others multiply.
+#include "index_topk/order.cuh"
+#include "index_topk/rows.cuh"
+#include "index_topk/token_tile.cuh"
+#include "index_topk/wgmma.cuh"
+
+namespace dsv4::index_topk {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kKeys = 64;           // of a tile; it lies in one page
+constexpr int kColumnTiles = kTensorHeads / 8;
+constexpr uint32_t kOnes = 0x3F803F80u;
+
+// By registers, and by shared memory for queries of several tokens.
+constexpr int blocks_per_multiprocessor(Format format, int tokens) {
+    return format == Format::kBf16 || tokens > 1 ? 3 : 4;
+}
+
+struct TokenQueries {
+    uint32_t columns[2][kTensorHeads][32];      // by half of k, head and pair of k, as wgmma.cuh wants them
+};
+
+template <int kTokens>
+struct Shared {
+    TokenQueries queries[kTokens];
+    uint32_t weights[kTokens][4][kColumnTiles];     // pairs of heads 8 * column tile + 2t, by t
+    TokenTile<kTokens> tile;
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <Format kFormat>
+__device__ void read_queries(const Params& p, int token, TokenQueries& to, uint32_t (&weights)[4][kColumnTiles]) {
+    for (int i = threadIdx.x; i < kTensorHeads * 4; i += kThreads) {
+        const int head = i / 4, t = i % 4;
+        const int64_t row = int64_t(token) * kTensorHeads + head;
+        Slice<kFormat> slice;
+        slice.load(static_cast<const uint8_t*>(p.q) + row * slice.kRowBytes, p.q_scale + row * 4, t);
+        uint32_t words[kSliceWords];
+        slice.decode(words);
+#pragma unroll
+        for (int i = 0; i < kSliceWords; ++i) {     // pair i of a slice is at k = 8i + 2t, in chunk i
+            to.columns[i / 8][head][(i % 8 ^ head % 8) * 4 + t] = words[i];
+        }
+    }
+    if (threadIdx.x < kTensorHeads / 2) {
+        const int pair = threadIdx.x;   // heads 2 * pair and the next
+        const float* from = p.weights + int64_t(token) * kTensorHeads + 2 * pair;
+        const __nv_bfloat162 rounded = __floats2bfloat162_rn(from[0], from[1]);
+        weights[pair % 4][pair / 4] = reinterpret_cast<const uint32_t&>(rounded);
+    }
+}
+
+// 64 keys as they lie in a page: in each lane slices of rows g and g + 8 of its warp's 16.
+template <Format kFormat>
+struct KeyTile {
+    Slice<kFormat> rows[2];
+    float scale;        // fp8: of the key whose score this lane will store
+    bool present;
+
+    __device__ __forceinline__ void load(const Params& p, int table_row, int tile) {
+        const int per_page = p.entry.per_page / kKeys;
+        const int column = per_page == 1 ? tile : tile / per_page;      // the usual page is one tile
+        const int first = (tile - column * per_page) * kKeys;
+        const int in_page = first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+        const int page = p.table.page(table_row, column);
+        present = p.pool.has(page);
+        if (!present) return;
+        const uint8_t* base = p.pool.at(page);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int e = in_page + 8 * i;
+            rows[i].load(base + p.entry.row(e), base + p.entry.scales(e), t);
+        }
+        if constexpr (kFormat == Format::kFp8) {
+            scale = __ldg(reinterpret_cast<const float*>(base + p.entry.scales(in_page + 8 * (t % 2))));
+        }
+    }
+};
+
+// The scores of this lane's keys g and g + 8 for one token.
+template <bool kHalf>
+__device__ __forceinline__ float2 score(const uint32_t (&key)[2][kSliceWords], const TokenQueries& q,
+                                        const uint32_t (&weights)[4][kColumnTiles]) {
+    float dots[32];
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+        const uint64_t columns = columns_descriptor(q.columns[step / 4]) + step % 4 * (32 >> 4);
+        const int i = 2 * step;
+        wgmma_64x64<kHalf>(dots, key[0][i], key[1][i], key[0][i + 1], key[1][i + 1], columns, step > 0);
+    }
+    wgmma_commit();
+    // loaded in the meantime
+    const uint4* pairs = reinterpret_cast<const uint4*>(weights[threadIdx.x % 4]);
+    const uint4 w[2] = {pairs[0], pairs[1]};
+    const uint32_t weight[8] = {w[0].x, w[0].y, w[0].z, w[0].w, w[1].x, w[1].y, w[1].z, w[1].w};
+    wgmma_wait<0>();
+    hold(dots);
+    float sums[4] = {};
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; n += 2) {
+        const float* c = dots + 4 * n;
+        mma_bf16(sums, mul_bf16_pair(relu_bf16_pair(c[0], c[1]), weight[n]),
+                 mul_bf16_pair(relu_bf16_pair(c[2], c[3]), weight[n]),
+                 mul_bf16_pair(relu_bf16_pair(c[4], c[5]), weight[n + 1]),
+                 mul_bf16_pair(relu_bf16_pair(c[6], c[7]), weight[n + 1]), kOnes, kOnes);
+    }
+    return {sums[0], sums[2]};
+}
+
+template <Format kFormat, int kTokens>
+__device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& shared) {
+    const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
+    const int tokens = min(kTokens, p.row_end - first);
+    shared.tile.read(p, first, tokens);
+    __syncthreads();
+
+    for (int begin = 0, end, most; begin < tokens; begin = end) {
+        end = shared.tile.run(begin, tokens, most);
+        if (most == 0) continue;
+        const int table_row = p.step.table_rows[shared.tile.seqs[begin]];
+        const int tiles = (most + kKeys - 1) / kKeys;
+        KeyTile<kFormat> next;
+        if (blockIdx.y < tiles) next.load(p, table_row, blockIdx.y);
+        for (int i = begin; i < end; ++i) {
+            if (shared.tile.visible[i] > 0) read_queries<kFormat>(p, first + i, shared.queries[i], shared.weights[i]);
+        }
+        fence_shared_for_wgmma();
+        __syncthreads();
+        for (int tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
+            uint32_t keys[2][kSliceWords];
+            next.rows[0].decode(keys[0]);
+            next.rows[1].decode(keys[1]);
+            hold(keys[0]);
+            hold(keys[1]);
+            const bool present = next.present;
+            const float scale = kFormat == Format::kFp8 ? next.scale : 1.0f;
+            if (tile + gridDim.y < tiles) next.load(p, table_row, tile + gridDim.y);
+            const int t = threadIdx.x % 4;
+            const int entry = tile * kKeys + threadIdx.x / 32 * 16 + 8 * t + threadIdx.x % 32 / 4;
+            for (int i = begin; i < end; ++i) {
+                if (tile * kKeys >= shared.tile.visible[i]) continue;
+                float2 both = {__uint_as_float(0x7FC00000u), __uint_as_float(0x7FC00000u)};
+                if (present) both = score<Slice<kFormat>::kHalf>(keys, shared.queries[i], shared.weights[i]);
+                const float value = (t == 0 ? both.x : both.y) * scale;
+                uint16_t* row = static_cast<uint16_t*>(p.scores) + (first + i - p.row_begin) * p.stride;
+                if (t < 2 && entry < shared.tile.visible[i]) row[entry] = ordered<uint16_t>(value);
+            }
+        }
+    }
+}
+
+#endif
+
+template <Format kFormat, int kTokens>
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat, kTokens)) kernel(Params p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ uint8_t raw[];
+    const uint32_t pad = -uint32_t(__cvta_generic_to_shared(raw)) % 1024;
+    score_tiles<kFormat>(p, *reinterpret_cast<Shared<kTokens>*>(raw + pad));
+#endif
+}
+
+template <Format kFormat, int kTokens>
+void start(const Params& p, cudaStream_t stream) {
+    constexpr int kBytes = sizeof(Shared<kTokens>) + 1024;
+    const int tiles = ceil_div(p.row_end - p.row_begin, kTokens);
+    const int room = max(1, blocks_per_multiprocessor(kFormat, kTokens) * multiprocessors() / tiles);
+    const int splits = min(room, ceil_div(p.width, kTokens * kKeys));
+    cudaFuncSetAttribute(kernel<kFormat, kTokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    kernel<kFormat, kTokens><<<dim3(tiles, splits), kThreads, kBytes, stream>>>(p);
+    check_launch("index_topk scores");
+}
+
+template <Format kFormat>
+void start(const Params& p, int tile, cudaStream_t stream) {
+    if (tile == 1) {
+        start<kFormat, 1>(p, stream);
+    } else {
+        start<kFormat, 4>(p, stream);
+    }
+}
+
+}  // namespace
+
+bool hopper_scores_fit(const Params& p) {
+    return tensor_scores_fit(p) && p.entry.per_page % kKeys == 0 && compute_capability() == 90;
+}
+
+void hopper_scores(const Params& p, int tile, cudaStream_t stream) {
+    if (p.format == Format::kFp4) start<Format::kFp4>(p, tile, stream);
+    if (p.format == Format::kFp8) start<Format::kFp8>(p, tile, stream);
+    if (p.format == Format::kBf16) start<Format::kBf16>(p, tile, stream);
+}
+
+}  // namespace dsv4::index_topk
