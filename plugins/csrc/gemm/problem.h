@@ -48,7 +48,7 @@ struct Problem {
     int tokens;                 // packed rows, at most
     const Tile* tiles;          // device; null: every group multiplies with all `tokens` rows
     const int32_t* num_tiles;   // device
-    int max_tiles;              // a bound on *num_tiles, from sizes alone
+    int max_tiles;              // a bound on *num_tiles, from sizes alone; 0: there are no tiles
     int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 64 to 128, best 128
 
     Epilogue epilogue;
@@ -64,7 +64,8 @@ struct Problem {
 // Rows that one tile of a grouped product should have, for `tokens` packed rows spread over `groups`.
 int tile_tokens(int tokens, int groups, int x_dtype);
 
-// Which kernels a product takes follows from sizes and the device alone.
+// Which kernels a product takes follows from sizes and the device alone: workspace() may be asked before there
+// are any pointers, so that only max_tiles says whether there are tiles. x and weight lie at multiples of 16 bytes.
 size_t workspace(const Problem& problem);
 void run(const Problem& problem, void* workspace, cudaStream_t stream);
 

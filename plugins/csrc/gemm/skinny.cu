@@ -1,0 +1,113 @@
+// How a skinny product divides its work: by sizes and the device alone.
+#include "gemm/skinny.h"
+
+#include <algorithm>
+
+namespace dsv4::gemm {
+namespace {
+
+// Rough costs on an H200, in ns. They only rank shapes against one another.
+constexpr double kBytesPerNs = 4150;    // memory, the whole device
+constexpr double kProcessorBytesPerNs = 45;
+constexpr double kStep = 300;           // one step of a warp that has little company
+constexpr double kStageStep = 3;        // activations of one token row and step, two blocks a multiprocessor
+constexpr double kPhase = 800;          // waiting for activations again
+constexpr double kItem = 500;           // until the first weights of a work item are there
+constexpr double kBlockSum = 200;       // adding up the warps of a block
+constexpr double kClusterSum = 1000;    // the blocks of a cluster
+
+constexpr int kStepDepth = 128;
+
+struct Work {
+    int jobs;       // work items beside one another but for row tiles
+    int mtiles;     // tiles of 16 weight rows
+    int steps;
+    double bytes;   // of weights that all jobs read
+    int slots;      // blocks that run at a time
+};
+
+double row_bytes(const Problem& p) {
+    switch (p.weight_format) {
+        case Weight::kBf16: return 2.0 * p.depth;
+        case Weight::kE4M3: return p.depth;
+        default: return p.depth * (0.5 + 1.0 / 32);
+    }
+}
+
+size_t round_bytes(const Shape& s) {
+    return size_t(kWarps / s.row_warps) * (s.max_tokens * 256 + s.token_tiles * 32);
+}
+
+// Fills in what follows from row_warps and split; false if the activations do not fit.
+bool complete(Shape& s, const Work& work, int ahead, size_t budget) {
+    const int depth_warps = kWarps / s.row_warps;
+    s.row_tiles = ceil_div(work.mtiles, s.row_warps);
+    const int rounds = ceil_div(ceil_div(work.steps, s.split), depth_warps);
+    const int fitting = static_cast<int>(budget / round_bytes(s)) / ahead * ahead;
+    if (fitting == 0) return false;
+    s.phase = std::min(fitting, ceil_div(rounds, ahead) * ahead);
+    const size_t sums = s.row_warps == kWarps && s.split == 1 ? 0 : size_t(s.token_tiles) * kWarps * 512;
+    s.shared_bytes = std::max(s.phase * round_bytes(s), sums);
+    return true;
+}
+
+double cost(const Shape& s, const Work& work) {
+    const int depth_warps = kWarps / s.row_warps, processors = multiprocessors();
+    const double blocks = double(work.jobs) * s.row_tiles * s.split;
+    const double waves = std::max(1.0, blocks / work.slots);
+    const int steps = ceil_div(work.steps, s.split), rounds = ceil_div(steps, depth_warps);
+    const double alone = rounds * kStep;
+    const double stream = std::max(work.bytes / kBytesPerNs,
+                                   work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
+    const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (ceil_div(rounds, s.phase) - 1) +
+                        (depth_warps > 1 ? kBlockSum : 0) + (s.split > 1 ? kClusterSum : 0);
+    // blocks that run at the same time hide about half of what others wait for; the last ones run alone
+    return std::max(stream, alone) + (waves > 1 ? alone / 2 : 0) + item * (1 + waves) / 2;
+}
+
+}  // namespace
+
+Shape skinny_shape(const Problem& p, const Registers& registers) {
+    Shape s = {};
+    const int most = p.max_tiles > 0 ? p.tile_tokens : p.tokens;
+    s.max_tokens = std::min(most, kSkinnyTokens);
+    s.token_tiles = s.max_tokens <= 8 ? 1 : s.max_tokens <= 16 ? 2 : s.max_tokens <= 32 ? 4 : 8;
+    s.subtiles = ceil_div(most, s.max_tokens);
+    const int size = s.token_tiles == 1 ? 0 : s.token_tiles == 2 ? 1 : s.token_tiles == 4 ? 2 : 3;
+    const int slots = registers.resident[size] * multiprocessors();
+    const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
+    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
+    // 227 KiB and more on data centre parts, 99 KiB on others
+    const size_t budget = compute_capability() < 120 ? 96 << 10 : 44 << 10;
+
+    Shape best = {};
+    double least = 0;
+    for (int row_warps = kWarps; row_warps >= 1; row_warps /= 2) {
+        for (int split = 1; split <= 8; split *= 2) {
+            if (split > 1 && split * (kWarps / row_warps) > work.steps) continue;
+            s.row_warps = row_warps, s.split = split;
+            if (!complete(s, work, registers.ahead[size], budget)) continue;
+            const double time = cost(s, work);
+            if (best.blocks == 0 || time < least) best = s, least = time, best.blocks = 1;
+        }
+    }
+    int64_t items = int64_t(jobs) * best.row_tiles;
+    // a bound on tiles is far above what is there: blocks go round instead of finding nothing to do
+    if (p.max_tiles > 0) items = std::min<int64_t>(items, slots / best.split);
+    DSV4_REQUIRE(items * best.split < int64_t(1) << 31, "%d token rows by %d weight rows are too many", p.tokens,
+                 p.rows);
+    best.blocks = static_cast<int>(items * best.split);
+    return best;
+}
+
+size_t skinny_workspace(const Problem&) { return 0; }
+
+void skinny(const Problem& problem, void*, cudaStream_t stream) {
+    switch (problem.weight_format) {
+        case Weight::kBf16: return skinny_bf16(problem, stream);
+        case Weight::kE4M3: return skinny_e4m3(problem, stream);
+        case Weight::kE2M1: return skinny_e2m1(problem, stream);
+    }
+}
+
+}  // namespace dsv4::gemm

@@ -1,0 +1,208 @@
+// The skinny kernel: weights stream through registers once, from memory to the tensor cores.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "gemm/skinny_epilogue.cuh"
+#include "gemm/skinny_stage.cuh"
+
+namespace dsv4::gemm {
+
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16) {
+    asm(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
+    asm(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Adds one step: its four chunks times the token rows.
+template <bool Extreme, class F, class T, int NT>
+__device__ __forceinline__ void add_chunks(const F& fragment, const uint4* slots, const int (&token)[NT], int count,
+                                           float (&sum)[NT][4]) {
+#pragma unroll(Extreme ? 1 : kChunks)
+    for (int c = 0; c < kChunks; ++c) {
+        uint32_t a[2][4];
+        fragment.template chunk<Extreme>(c, a);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+            if (n > 0 && n * 8 >= count) break;
+            const uint4 b = slots[(c * count + token[n]) * 4];
+            mma(sum[n], a[0], b.x, b.y, T());
+            mma(sum[n], a[1], b.z, b.w, T());
+        }
+    }
+}
+
+template <class F, class T, int NT>
+__device__ __forceinline__ void add_step(const F& fragment, const uint4* slots, const float* scales,
+                                         const int (&token)[NT], int count, float (&sum)[NT][4]) {
+    if constexpr (!F::kScaled) {
+        if (fragment.extreme()) {
+            add_chunks<true, F, T>(fragment, slots, token, count, sum);
+        } else {
+            add_chunks<false, F, T>(fragment, slots, token, count, sum);
+        }
+    } else {
+        float part[NT][4] = {};
+        add_chunks<false, F, T>(fragment, slots, token, count, part);
+        const float row_scale[2] = {fragment.scale(0), fragment.scale(1)};
+#pragma unroll
+        for (int n = 0; n < NT; ++n) {
+            if (n > 0 && n * 8 >= count) break;
+            float2 x_scale = {1, 1};
+            if constexpr (std::is_same_v<T, __half>) {
+                x_scale = reinterpret_cast<const float2*>(scales)[n * 4 + threadIdx.x % 4];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[n][i] += part[n][i] * (i % 2 ? x_scale.y : x_scale.x) * row_scale[i / 2];
+        }
+    }
+}
+
+// The lane's two rows of tile `mtile` of the group's weight. Rows that do not exist repeat the last one.
+template <Weight W>
+__device__ __forceinline__ RowPair row_pair(const Problem& p, int group, int mtile) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    constexpr int kLaneBytes = 16;
+    const int64_t row_bytes = W == Weight::kBf16 ? int64_t(p.depth) * 2 : W == Weight::kE4M3 ? p.depth : p.depth / 2;
+    const int scale_cols = W == Weight::kE4M3 ? p.depth / 128 : p.depth / 32;
+    const int scale_rows = W == Weight::kE4M3 ? (p.rows + 127) / 128 : p.rows;
+    RowPair rows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = min(weight_row(p, mtile, g, r), p.rows - 1);
+        const int64_t scale_row = int64_t(group) * scale_rows + (W == Weight::kE4M3 ? row / 128 : row);
+        rows.weight[r] = static_cast<const uint8_t*>(p.weight) + (int64_t(group) * p.rows + row) * row_bytes +
+                         t * kLaneBytes;
+        rows.scale[r] = W == Weight::kBf16 ? nullptr : p.scale + scale_row * scale_cols + (W == Weight::kE2M1 ? t : 0);
+    }
+    return rows;
+}
+
+// Steps in flight per warp, and blocks per multiprocessor, by what registers allow.
+template <Weight W, int NT>
+constexpr int kAhead = W == Weight::kBf16 ? 2 : W == Weight::kE4M3 ? (NT == 8 ? 2 : 3) : (NT == 1 ? 4 : NT == 8 ? 2 : 3);
+template <Weight W, int NT>
+constexpr int kResident = NT == 8 || (W == Weight::kBf16 && NT > 1) || (W == Weight::kE4M3 && NT > 2) ? 1 : 2;
+
+// This warp's share of an item's sum. Steps go round the block's warps of a row tile: round i, warp k of
+// `depth_warps` has step first + i * depth_warps + k.
+template <Weight W, class T, int NT>
+__device__ __forceinline__ void accumulate(const SkinnyParams& params, const Item& item, int rank, uint8_t* shared,
+                                           float (&sum)[NT][4]) {
+    using F = Fragment<W, T>;
+    constexpr int kRing = kAhead<W, NT>;
+    const Problem& p = params.problem;
+    const Shape& shape = params.shape;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int depth_warps = kWarps / shape.row_warps, k = warp % depth_warps;
+    const int steps = p.depth / kStepDepth, per_rank = (steps + shape.split - 1) / shape.split;
+    const int first = rank * per_rank, last = min(first + per_rank, steps);
+    const int rounds = (last - first + depth_warps - 1) / depth_warps;
+    const RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
+
+    F ring[kRing];
+#pragma unroll
+    for (int i = 0; i < kRing; ++i) {
+        const int step = first + i * depth_warps + k;
+        if (step < last) ring[i].load(rows, step);
+    }
+    int token[NT];
+#pragma unroll
+    for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
+
+    uint4* slots = reinterpret_cast<uint4*>(shared);
+    float* scales = reinterpret_cast<float*>(slots + shape.phase * depth_warps * kChunks * shape.max_tokens * 4);
+    for (int round = 0, at = 0; round < rounds; round += kRing, at += kRing) {
+        if (round % shape.phase == 0) {  // a multiple of kRing
+            const int begin = first + round * depth_warps;
+            if (round > 0) __syncthreads();
+            stage<F, T>(p, item, begin, min(shape.phase * depth_warps, last - begin), slots, scales, NT * 8);
+            __syncthreads();
+            at = 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kRing; ++i) {
+            const int local = (at + i) * depth_warps + k, step = first + (round + i) * depth_warps + k;
+            if (step < last) {
+                add_step<F, T, NT>(ring[i], slots + local * kChunks * item.count * 4 + lane % 4,
+                                   scales + local * NT * 8, token, item.count, sum);
+            }
+            const int next = step + kRing * depth_warps;
+            if (next < last) ring[i].load(rows, next);
+        }
+    }
+}
+
+// The work item `index`, false if there are fewer.
+__device__ __forceinline__ bool item_at(const SkinnyParams& params, int index, Item& item) {
+    const Problem& p = params.problem;
+    const Shape& shape = params.shape;
+    const int sub = index % shape.subtiles, rest = index / shape.subtiles, outer = rest / shape.row_tiles;
+    item.row_tile = rest % shape.row_tiles;
+    Tile tile = {outer, 0, p.tokens};
+    if (p.max_tiles > 0) {
+        if (outer >= min(*p.num_tiles, p.max_tiles)) return false;
+        tile = p.tiles[outer];
+    } else if (outer >= p.groups) {
+        return false;
+    }
+    item.group = tile.group;
+    item.begin = tile.begin + sub * shape.max_tokens;
+    item.count = min(tile.count - sub * shape.max_tokens, shape.max_tokens);
+    return true;
+}
+
+template <Weight W, class T, int NT>
+__global__ void __launch_bounds__(kWarps * 32, kResident<W, NT>)
+    skinny_kernel(const __grid_constant__ SkinnyParams params) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    const int split = params.shape.split, rank = blockIdx.x % split;
+    Item item;
+    for (int index = blockIdx.x / split; item_at(params, index, item); index += gridDim.x / split) {
+        if (item.count <= 0) continue;  // the same for a whole cluster
+        float sum[NT][4] = {};
+        accumulate<W, T, NT>(params, item, rank, shared, sum);
+        finish<NT>(params, item, rank, shared, sum);
+    }
+}
+
+// Launches the kernel for the shape's token tiles.
+template <Weight W, class T>
+void launch_skinny(const Problem& problem, cudaStream_t stream) {
+    constexpr Registers kRegisters = {{kAhead<W, 1>, kAhead<W, 2>, kAhead<W, 4>, kAhead<W, 8>},
+                                      {kResident<W, 1>, kResident<W, 2>, kResident<W, 4>, kResident<W, 8>}};
+    const SkinnyParams params = {problem, skinny_shape(problem, kRegisters)};
+    const Shape& shape = params.shape;
+    auto* kernel = shape.token_tiles == 1   ? skinny_kernel<W, T, 1>
+                   : shape.token_tiles == 2 ? skinny_kernel<W, T, 2>
+                   : shape.token_tiles == 4 ? skinny_kernel<W, T, 4>
+                                            : skinny_kernel<W, T, 8>;
+    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(shape.shared_bytes));
+    DSV4_REQUIRE(status == cudaSuccess, "%zu bytes of shared memory: %s", shape.shared_bytes,
+                 cudaGetErrorString(status));
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(shape.split), 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(shape.blocks);
+    config.blockDim = dim3(kWarps * 32);
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = shape.split > 1;
+    status = cudaLaunchKernelEx(&config, kernel, params);
+    DSV4_REQUIRE(status == cudaSuccess, "launch of gemm skinny: %s", cudaGetErrorString(status));
+}
+
+}  // namespace dsv4::gemm

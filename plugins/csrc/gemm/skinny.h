@@ -1,0 +1,39 @@
+// Few token rows against many weight rows: how the skinny kernels divide the work.
+#pragma once
+#include "gemm/problem.h"
+
+namespace dsv4::gemm {
+
+constexpr int kWarps = 8;
+constexpr int kSkinnyTokens = 64;   // token rows of one work item, at most
+
+// A work item is `row_warps` tiles of 16 weight rows by at most `max_tokens` token rows. `split` blocks of a
+// cluster share its depth, and in each block kWarps / row_warps warps share the block's part, step by step.
+struct Shape {
+    int token_tiles;    // n-tiles of 8 token rows that the kernel is compiled for: 1, 2, 4 or 8
+    int max_tokens;     // of one work item, <= 8 * token_tiles
+    int subtiles;       // work items beside one another over token rows
+    int row_warps, row_tiles, split;
+    int phase;          // rounds of steps whose activations lie in shared memory at a time
+    int blocks;
+    size_t shared_bytes;
+};
+
+struct SkinnyParams {
+    Problem problem;
+    Shape shape;
+};
+
+// What registers allow, by 1, 2, 4 and 8 token tiles.
+struct Registers {
+    int ahead[4];       // steps in flight per warp
+    int resident[4];    // blocks per multiprocessor
+};
+
+Shape skinny_shape(const Problem& problem, const Registers& registers);
+
+void skinny_bf16(const Problem& problem, cudaStream_t stream);
+void skinny_e4m3(const Problem& problem, cudaStream_t stream);
+void skinny_e2m1(const Problem& problem, cudaStream_t stream);
+
+}  // namespace dsv4::gemm

@@ -1,0 +1,174 @@
+// Weights on their way from memory to the tensor cores of mma.m16n8k16: what one lane holds of one step.
+//
+// A step is 16 weight rows (the A operand) by 128 of the depth. A dot product does not care about the order
+// of its terms, so each lane takes 16 bytes of a row at a time as they lie in memory, and both operands
+// follow the order in which those bytes decode. The step's depth falls into 16 octets of 8 inputs; each
+// octet is what one of the four lanes of a row gives to one chunk, two mma deep.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "common/numbers.cuh"
+#include "gemm/problem.h"
+
+namespace dsv4::gemm {
+
+constexpr int kStepDepth = 128;
+constexpr int kChunks = 4;
+
+// 16 bytes that nobody reads again.
+__device__ __forceinline__ uint4 load_once(const void* at) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at));
+    return v;
+}
+
+__device__ __forceinline__ uint32_t word(const uint4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// What one lane's two rows, g and g + 8 of a 16-row tile (g = lane / 4), look like in memory.
+struct RowPair {
+    const uint8_t* weight[2];   // the lane's first byte
+    const uint8_t* scale[2];    // the lane's scale byte of step 0
+};
+
+// Two codes in the low half of `codes` as bf16 or fp16; both hold every e4m3 value.
+template <class T>
+__device__ __forceinline__ uint32_t e4m3_pair(uint32_t codes) {
+    const __half2 pair(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3));
+    if constexpr (std::is_same_v<T, __half>) {
+        return reinterpret_cast<const uint32_t&>(pair);
+    } else {
+        const __nv_bfloat162 out = __float22bfloat162_rn(__half22float2(pair));
+        return reinterpret_cast<const uint32_t&>(out);
+    }
+}
+
+__device__ __forceinline__ uint32_t multiply(uint32_t a, uint32_t b) {
+    const __nv_bfloat162 out =
+        __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+    return reinterpret_cast<const uint32_t&>(out);
+}
+
+template <Weight F, class T>
+struct Fragment;
+
+// Members of every Fragment:
+//   kScaled      the sum over a step has yet to be multiplied by scale(0) (row g) and scale(1) (row g + 8)
+//   kInterleaved the inputs of an octet go in the order 0 4 1 5 2 6 3 7
+//   chunk_of, lane_of   where octet q of a step belongs
+//   load         starts the loads of a step
+//   chunk        A operands of a chunk's two mma: lower half of row g, of row g + 8, upper half of g, of g + 8
+//   extreme      whether chunk has to be chunk<true>, which is right for every scale
+
+template <class T>
+struct Fragment<Weight::kBf16, T> {
+    static constexpr bool kScaled = false, kInterleaved = false;
+    uint4 row[2][4];
+
+    static __device__ int chunk_of(int q) { return q / 4; }
+    static __device__ int lane_of(int q) { return q % 4; }
+
+    __device__ void load(const RowPair& rows, int step) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+            for (int c = 0; c < 4; ++c) row[r][c] = load_once(rows.weight[r] + step * int64_t(256) + c * 64);
+    }
+    __device__ bool extreme() const { return false; }
+    template <bool Extreme>
+    __device__ void chunk(int c, uint32_t (&a)[2][4]) const {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            a[0][r] = row[r][c].x, a[0][r + 2] = row[r][c].y;
+            a[1][r] = row[r][c].z, a[1][r + 2] = row[r][c].w;
+        }
+    }
+    __device__ float scale(int) const { return 1; }
+};
+
+template <class T>
+struct Fragment<Weight::kE4M3, T> {
+    static constexpr bool kScaled = true, kInterleaved = false;
+    uint4 row[2][2];
+    uint8_t scales[2];
+
+    static __device__ int chunk_of(int q) { return q / 8 * 2 + q % 2; }
+    static __device__ int lane_of(int q) { return q % 8 / 2; }
+
+    __device__ void load(const RowPair& rows, int step) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            scales[r] = __ldg(rows.scale[r] + step);
+#pragma unroll
+            for (int h = 0; h < 2; ++h) row[r][h] = load_once(rows.weight[r] + step * int64_t(128) + h * 64);
+        }
+    }
+    __device__ bool extreme() const { return false; }
+    template <bool Extreme>
+    __device__ void chunk(int c, uint32_t (&a)[2][4]) const {
+#pragma unroll
+        for (int m = 0; m < 2; ++m)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const uint32_t codes = word(row[r][c / 2], c % 2 * 2 + m);
+                a[m][r] = e4m3_pair<T>(codes & 0xFFFF);
+                a[m][r + 2] = e4m3_pair<T>(codes >> 16);
+            }
+    }
+    __device__ float scale(int r) const { return e8m0_decode(scales[r]); }
+};
+
+// A lane's 32 inputs of a step are one scale group. A code's bits, put where bf16 has its sign, low exponent
+// and high mantissa bits, are its value times 2^-126; one multiplication by 2^(byte - 1) makes up for that
+// and scales. Bytes above 128 take a second one.
+template <class T>
+struct Fragment<Weight::kE2M1, T> {
+    static constexpr bool kScaled = false, kInterleaved = true;
+    uint4 row[2];
+    uint8_t scales[2];
+
+    static __device__ int chunk_of(int q) { return q % 4; }
+    static __device__ int lane_of(int q) { return q / 4; }
+
+    __device__ void load(const RowPair& rows, int step) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            scales[r] = __ldg(rows.scale[r] + step * 4);
+            row[r] = load_once(rows.weight[r] + step * int64_t(64));
+        }
+    }
+    __device__ bool extreme() const {
+        return __any_sync(0xFFFFFFFFu, scales[0] > 128 || scales[1] > 128);
+    }
+    template <bool Extreme>
+    __device__ void chunk(int c, uint32_t (&a)[2][4]) const {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const uint32_t codes = word(row[r], c);
+            const uint32_t first = twice(min(scales[r] + 126, 254) << 7);
+            a[0][r] = multiply((codes << 6 & 0x01C001C0) | (codes << 12 & 0x80008000), first);
+            a[0][r + 2] = multiply((codes << 2 & 0x01C001C0) | (codes << 8 & 0x80008000), first);
+            a[1][r] = multiply((codes >> 2 & 0x01C001C0) | (codes << 4 & 0x80008000), first);
+            a[1][r + 2] = multiply((codes >> 6 & 0x01C001C0) | (codes & 0x80008000), first);
+            if constexpr (Extreme) {
+                const uint32_t second = twice(scales[r] == 255   ? 0x7FC0
+                                              : scales[r] <= 128 ? 0x3F80
+                                                                 : (scales[r] - 1) << 7);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) a[i / 2][r + i % 2 * 2] = multiply(a[i / 2][r + i % 2 * 2], second);
+            }
+        }
+    }
+    __device__ float scale(int) const { return 1; }
+
+  private:
+    static __device__ uint32_t twice(uint32_t half) { return half | half << 16; }
+};
+
+}  // namespace dsv4::gemm
