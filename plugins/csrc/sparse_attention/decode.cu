@@ -19,7 +19,6 @@ constexpr Cost kCosts[] = {
     {{32, 64}, 4300, 3300, Layout<F, 32, 64>::kBytes}, {{16, 64}, 4000, 2300, Layout<F, 16, 64>::kBytes},
     {{16, 32}, 4000, 1400, Layout<F, 16, 32>::kBytes},
 };
-constexpr int kCombineCost = 3000;
 constexpr int kStaticBytes = 1024;  // shared memory that a block has besides
 
 std::span<const Cost> costs(Format format) {
@@ -27,11 +26,14 @@ std::span<const Cost> costs(Format format) {
     return kCosts<Format::kBf16>;
 }
 
-int64_t cycles(const Cost& cost, const Plan& plan, int rows, int64_t keys) {
+// About how long a plan takes: its waves of blocks, then, if keys are split, writing and merging partial results.
+int64_t cycles(const Cost& cost, const Plan& plan, const Params& p, int rows, int64_t keys) {
     const int64_t tiles = ceil_div(keys, cost.shape.tile);
     const int64_t waves = ceil_div(int64_t(rows) * plan.head_blocks * plan.splits, multiprocessors());
-    const int64_t block = cost.fixed + int64_t(ceil_div(tiles, plan.splits)) * cost.tile;
-    return waves * block + (plan.splits > 1 ? kCombineCost : 0);
+    const int64_t block = cost.fixed + ceil_div(tiles, plan.splits) * int64_t(cost.tile);
+    if (plan.splits == 1) return waves * block;
+    const int64_t merge = 3000 + int64_t(rows) * p.heads * plan.splits / 2;
+    return waves * (block + cost.shape.heads * 50) + merge;
 }
 
 // Most shared memory that a block of the current device can have.
@@ -67,7 +69,7 @@ Plan Plan::of(const Params& p, Rows rows) {
         Plan plan{cost.shape, ceil_div(p.heads, cost.shape.heads), 1};
         const int blocks = std::max(1, rows.count) * plan.head_blocks;
         plan.splits = std::clamp(multiprocessors() / blocks, 1, ceil_div(keys, cost.shape.tile));
-        const int64_t found = cycles(cost, plan, rows.count, keys);
+        const int64_t found = cycles(cost, plan, p, rows.count, keys);
         if (found < least) best = plan, least = found;
     }
     return best;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/rope.cuh"
+#include "sparse_attention/decode_gather.cuh"
 #include "sparse_attention/decode_tile.cuh"
 
 namespace dsv4::sparse_attention {
@@ -9,6 +10,12 @@ namespace dsv4::sparse_attention {
 // A block's place in the grid.
 struct Block {
     int row, head, split;  // row counts from the first of the launch
+
+    template <int Heads>
+    __device__ static Block of(const Plan& plan) {
+        const int group = blockIdx.x / plan.splits;
+        return {group / plan.head_blocks, group % plan.head_blocks * Heads, static_cast<int>(blockIdx.x % plan.splits)};
+    }
 };
 
 // The query's heads to shared memory, zeros for heads beyond the last.
@@ -105,27 +112,28 @@ template <Format F, int Heads, int Tile>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     decode_kernel(const __grid_constant__ Params p, Rows rows, Plan plan, Partials partials) {
     using L = Layout<F, Heads, Tile>;
-    constexpr int kKeys = Tile / kDecodeWarps;
     extern __shared__ __align__(128) uint8_t memory[];
     let_next_start();
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int split = blockIdx.x % plan.splits, group = blockIdx.x / plan.splits;
-    const Block block{group / plan.head_blocks, group % plan.head_blocks * Heads, split};
-    __shared__ Query query;  // rather than in registers, which the values need
-    if (threadIdx.x == 0) query = Query::of(p, rows.first + block.row);
+    __shared__ Block block;  // these rather than in registers, which the values need
+    __shared__ Query query;
+    __shared__ Share share;
+    if (threadIdx.x == 0) {
+        block = Block::of<Heads>(plan);
+        query = Query::of(p, rows.first + block.row);
+        share = Share::of(query.slots, Tile, plan.splits, block.split);
+    }
     __syncthreads();
-    const Share share = Share::of(query.slots, Tile, plan.splits, split);
     if (share.begin >= share.end) {
-        if (share.used == 0 && split == 0) write_zeros<Heads>(p, query.token, block.head);
+        if (share.used == 0 && block.split == 0) write_zeros<Heads>(p, query.token, block.head);
         return;
     }
-    Gather<F, Tile, kKeys> gather(p, query, memory + L::kRaw, memory + L::kScales, warp);
-    gather.start(share.begin);
     copy_query<Heads>(p, query.token, block.head, memory + L::kQuery);
+    Gather<F, Heads, Tile> gather(p, query, memory);
+    gather.start(share.begin);
     float2* angles = reinterpret_cast<float2*>(memory + L::kAngles);
-    if (warp == kDecodeWarps - 1 && p.inverse_rope) {
-        const float2 angle = rope_angle(query.position, p.inv_freq[lane]);
-        angles[lane] = {angle.x, -angle.y};
+    if (threadIdx.x < kDecodeRopePairs && p.inverse_rope) {
+        const float2 angle = rope_angle(query.position, p.inv_freq[threadIdx.x]);
+        angles[threadIdx.x] = {angle.x, -angle.y};
     }
 
     Softmax softmax;
@@ -134,12 +142,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
     for (int tile = share.begin; tile < share.end; ++tile) {
         wait_copies();
         __syncwarp();
-        const uint32_t valid = gather.valid();
-        gather.decode(memory + L::kTile, warp, valid);
-        if (lane < kKeys) memory[L::kSeen + warp * kKeys + lane] = valid >> lane & 1;
+        const bool any = gather.decode() != 0;
         __syncwarp();  // all lanes have read what the next copies overwrite
         if (tile + 1 < share.end) gather.advance(tile + 1);
-        if (!__syncthreads_or(valid != 0)) continue;
+        if (!__syncthreads_or(any)) continue;
         score_tile<L, Heads, Tile>(memory);
         __syncthreads();
         softmax_tile<L, Heads, Tile>(memory, scale, softmax);

@@ -2,26 +2,11 @@
 // tile: it finds where they lie two tiles ahead, copies them one tile ahead, and decodes them.
 #pragma once
 
+#include "sparse_attention/decode_layout.cuh"
 #include "sparse_attention/decode_mma.cuh"
-#include "sparse_attention/decode_plan.h"
 #include "sparse_attention/keys.cuh"
 
 namespace dsv4::sparse_attention {
-
-constexpr int kRowBytes = kDecodeDim * 2;  // of a bf16 key in shared memory
-constexpr int kNope = kDecodeDim - 2 * kDecodeRopePairs;
-
-// Where 16 bytes of a row lie in a tile of rows: eight rows below each other hit different banks.
-__device__ __forceinline__ uint32_t swizzled(int row, int chunk) {
-    return row * kRowBytes + ((chunk ^ (row & 7)) << 4);
-}
-
-// Bytes of a key as it lies in its page: the row, then its scales apart.
-template <Format F>
-struct Raw {
-    static constexpr int kRow = F == Format::kFp8 ? kNope + 4 * kDecodeRopePairs : kRowBytes;
-    static constexpr int kScales = F == Format::kFp8 ? 8 : 0;
-};
 
 // Eight e4m3 codes times a power of two, exact in bf16.
 __device__ __forceinline__ uint4 decode_codes(uint2 codes, float scale) {
@@ -38,24 +23,31 @@ __device__ __forceinline__ uint4 decode_codes(uint2 codes, float scale) {
     return out;
 }
 
-// One warp's `Keys` keys of the tiles that follow each other. Lane i < Keys knows key i.
-template <Format F, int Tile, int Keys>
+// One warp's keys of the tiles that follow each other; lane i < kKeys knows key i. What it has to remember is
+// kept small, because the values need the registers.
+template <Format F, int Heads, int Tile>
 struct Gather {
+    using L = Layout<F, Heads, Tile>;
+    static constexpr int kKeys = L::kKeys;
+    static constexpr uint32_t kAll = 0xFFFFFFFFu;
+
     const Params& p;
     const Query& query;
-    uint8_t* raw;       // [Keys][Raw::kRow], of this warp
-    uint8_t* scales;    // [Keys][8]
-    int lane, first;    // lane's slot in tile 0, -1 if it has none
-    Key key;            // of the tile that is being copied
-    int entry, page;    // of the tile after it
-    int later_entry;    // of the one after that
+    uint8_t* memory;
+    const uint8_t* row = nullptr;  // of the tile that is being copied; null: no key
+    bool activation = false;       // a row of activations
+    int entry = -1, page = -1;     // of the tile after it
+    int later_entry = -1;          // of the one after that
 
-    __device__ Gather(const Params& params, const Query& asked, uint8_t* rows, uint8_t* row_scales, int warp)
-        : p(params), query(asked), raw(rows + warp * Keys * Raw<F>::kRow),
-          scales(row_scales + warp * Keys * Raw<F>::kScales), lane(threadIdx.x % 32),
-          first(lane < Keys ? warp * Keys + lane : -1) {}
+    __device__ Gather(const Params& params, const Query& asked, uint8_t* shared)
+        : p(params), query(asked), memory(shared) {}
 
-    __device__ int slot(int tile) const { return first < 0 ? -1 : tile * Tile + first; }
+    __device__ static int warp() { return threadIdx.x / 32; }
+    __device__ static int lane() { return threadIdx.x % 32; }
+    __device__ uint8_t* raw() const { return memory + L::kRaw + warp() * kKeys * Raw<F>::kRow; }
+    __device__ uint8_t* scales() const { return memory + L::kScales + warp() * kKeys * Raw<F>::kScales; }
+    __device__ uint8_t* fresh() const { return memory + L::kFresh + warp() * Raw<F>::kFresh; }
+    __device__ int slot(int tile) const { return lane() < kKeys ? tile * Tile + warp() * kKeys + lane() : -1; }
 
     __device__ int page_of(int tile, int its_entry) const {
         if (its_entry < 0 || key_is_new(query, slot(tile), its_entry)) return -1;
@@ -72,75 +64,102 @@ struct Gather {
 
     // Copies `tile`, the next after the one copied last, and looks further ahead.
     __device__ void advance(int tile) {
-        key = entry >= 0 && key_is_new(query, slot(tile), entry) ? new_key(p, query, entry)
-                                                                : key_in_page(p, query, slot(tile), entry, page);
-        copy();
+        const Key key = entry >= 0 && key_is_new(query, slot(tile), entry)
+                            ? new_key(p, query, entry)
+                            : key_in_page(p, query, slot(tile), entry, page);
+        row = key.row;
+        activation = key.activation;
+        copy(key.scales);
         entry = later_entry;
         page = page_of(tile + 1, entry);
         later_entry = key_entry(p, query, slot(tile + 2));
     }
 
-    __device__ uint32_t valid() const { return __ballot_sync(kAll, lane < Keys && key.row); }
+    // Bit i: the warp has a key i.
+    __device__ uint32_t valid() const { return __ballot_sync(kAll, row != nullptr); }
 
-    // What key `k` is, in every lane.
+    // Row of key k, in every lane.
     __device__ const uint8_t* row_of(int k) const {
-        const uint64_t bits = __shfl_sync(kAll, reinterpret_cast<uint64_t>(key.row), k);
+        const uint64_t bits = __shfl_sync(kAll, reinterpret_cast<uint64_t>(row), k);
         return reinterpret_cast<const uint8_t*>(bits);
     }
 
-    static constexpr uint32_t kAll = 0xFFFFFFFFu;
+    // The keys that are rows of activations and look unlike entries. The first is copied apart, which is all
+    // that a decode step has; more are read where they are.
+    __device__ uint32_t fresh_keys() const {
+        return F == Format::kBf16 ? 0 : __ballot_sync(kAll, row && activation);
+    }
 
-    __device__ void copy() {
-        // rows of activations are decoded from where they are, unless they look like entries
-        const bool copied = key.row && (F == Format::kBf16 || !key.activation);
-        const uint32_t mask = __ballot_sync(kAll, lane < Keys && copied);
+    __device__ void copy(const uint8_t* its_scales) {
+        const uint32_t apart = fresh_keys();
+        if (apart) {
+            const uint8_t* from = row_of(__ffs(apart) - 1);
+            copy_async16(shared_address(fresh() + lane() * 16), from + lane() * 16);
+            copy_async16(shared_address(fresh() + (lane() + 32) * 16), from + (lane() + 32) * 16);
+        }
+        const uint32_t copied = valid() & ~apart;
         constexpr int kChunks = Raw<F>::kRow / 16;
 #pragma unroll
-        for (int i = 0; i < (Keys * kChunks + 31) / 32; ++i) {
-            const int chunk = i * 32 + lane;
+        for (int i = 0; i < (kKeys * kChunks + 31) / 32; ++i) {
+            const int chunk = i * 32 + lane();
             const int k = chunk / kChunks;
-            const uint8_t* row = row_of(k);
-            if (mask >> k & 1) copy_async16(shared_address(raw + chunk * 16), row + chunk % kChunks * 16);
+            const uint8_t* from = row_of(k);
+            if (copied >> k & 1) copy_async16(shared_address(raw() + chunk * 16), from + chunk % kChunks * 16);
         }
-        if (F == Format::kFp8 && lane < Keys && copied) copy_async8(shared_address(scales + lane * 8), key.scales);
+        if (F == Format::kFp8 && (copied >> lane() & 1)) copy_async8(shared_address(scales() + lane() * 8), its_scales);
     }
 
-    // The two halves of key k that this lane holds: chunks `lane` and `lane + 32`.
+    // The two halves of entry k that this lane decodes: chunks `lane` and `lane + 32` of eight channels.
     __device__ void load(int k, uint4 (&out)[2]) const {
-        const uint8_t* row = raw + k * Raw<F>::kRow;
-        if (F == Format::kBf16) {
-            out[0] = *reinterpret_cast<const uint4*>(row + lane * 16);
-            out[1] = *reinterpret_cast<const uint4*>(row + (lane + 32) * 16);
-            return;
-        }
-        const uint8_t* bytes = scales + k * 8;
+        const uint8_t* from = raw() + k * Raw<F>::kRow;
+        if (F == Format::kBf16) return load_plain(from, out);
+        const uint8_t* bytes = scales() + k * 8;
         constexpr int kCodes = kNope / 8 - 32;  // chunks of codes in the second half
-        out[0] = decode_codes(*reinterpret_cast<const uint2*>(row + lane * 8), e8m0_decode(bytes[lane / 8]));
-        if (lane < kCodes) {
-            out[1] = decode_codes(*reinterpret_cast<const uint2*>(row + 256 + lane * 8),
-                                  e8m0_decode(bytes[4 + lane / 8]));
+        const int at = lane();
+        out[0] = decode_codes(*reinterpret_cast<const uint2*>(from + at * 8), e8m0_decode(bytes[at / 8]));
+        if (at < kCodes) {
+            out[1] = decode_codes(*reinterpret_cast<const uint2*>(from + 256 + at * 8), e8m0_decode(bytes[4 + at / 8]));
         } else {
-            out[1] = *reinterpret_cast<const uint4*>(row + kNope + (lane - kCodes) * 16);
+            out[1] = *reinterpret_cast<const uint4*>(from + kNope + (at - kCodes) * 16);
         }
     }
 
-    // Writes the tile copied last to `tile`, zeros where there is no key. Each lane waits for its own copies first.
-    __device__ void decode(uint8_t* tile, int warp, uint32_t valid) {
-        const uint32_t direct = __ballot_sync(kAll, lane < Keys && key.row && key.activation && F != Format::kBf16);
-#pragma unroll
-        for (int k = 0; k < Keys; ++k) {
-            uint4 parts[2] = {};
-            const uint8_t* row = row_of(k);
-            if (direct >> k & 1) {
-                parts[0] = *reinterpret_cast<const uint4*>(row + lane * 16);
-                parts[1] = *reinterpret_cast<const uint4*>(row + (lane + 32) * 16);
-            } else if (valid >> k & 1) {
+    __device__ static void load_plain(const uint8_t* from, uint4 (&out)[2]) {
+        out[0] = *reinterpret_cast<const uint4*>(from + lane() * 16);
+        out[1] = *reinterpret_cast<const uint4*>(from + (lane() + 32) * 16);
+    }
+
+    __device__ void store(int k, const uint4 (&parts)[2]) const {
+        const int at = warp() * kKeys + k;
+        *reinterpret_cast<uint4*>(memory + L::kTile + swizzled(at, lane())) = parts[0];
+        *reinterpret_cast<uint4*>(memory + L::kTile + swizzled(at, lane() + 32)) = parts[1];
+    }
+
+    // Writes the warp's keys of the tile copied last, zeros where there is none, and says which there are. Each lane
+    // waits for its own copies first.
+    __device__ uint32_t decode() {
+        const uint32_t there = valid(), apart = fresh_keys();
+        if (there == (1u << kKeys) - 1 && apart == 0) {  // without branches, keys are decoded side by side
+#pragma unroll 2
+            for (int k = 0; k < kKeys; ++k) {
+                uint4 parts[2];
                 load(k, parts);
+                store(k, parts);
             }
-            const int at = warp * Keys + k;
-            *reinterpret_cast<uint4*>(tile + swizzled(at, lane)) = parts[0];
-            *reinterpret_cast<uint4*>(tile + swizzled(at, lane + 32)) = parts[1];
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < kKeys; ++k) {
+                uint4 parts[2] = {};
+                if (apart >> k & 1) {
+                    load_plain(k == __ffs(apart) - 1 ? fresh() : row_of(k), parts);
+                } else if (there >> k & 1) {
+                    load(k, parts);
+                }
+                store(k, parts);
+            }
         }
+        if (lane() < kKeys) memory[L::kSeen + warp() * kKeys + lane()] = there >> lane() & 1;
+        return there;
     }
 };
 

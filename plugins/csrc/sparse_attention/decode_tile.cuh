@@ -5,33 +5,13 @@
 //   values  a warp takes all heads and 64 of the channels
 #pragma once
 
-#include "sparse_attention/decode_gather.cuh"
+#include "common/numbers.cuh"
+#include "sparse_attention/decode_layout.cuh"
+#include "sparse_attention/decode_mma.cuh"
 
 namespace dsv4::sparse_attention {
 
-constexpr int kDecodeThreads = 256, kDecodeWarps = 8;
-constexpr int kWarpChannels = kDecodeDim / kDecodeWarps;
 constexpr float kLog2e = 1.4426950408889634f;
-
-// Where things lie in shared memory, in bytes.
-template <Format F, int Heads, int Tile>
-struct Layout {
-    static constexpr int kSplitHeads = Heads == 64 ? 2 : 1;
-    static constexpr int kSplitKeys = Tile / 32;
-    static constexpr int kSplitChannels = kDecodeWarps / (kSplitHeads * kSplitKeys);
-    static constexpr int kScoreStride = Tile + 8, kProbStride = Tile + 8;  // elements; rows hit different banks
-
-    static constexpr int kQuery = 0;
-    static constexpr int kTile = kQuery + Heads * kRowBytes;
-    static constexpr int kRaw = kTile + Tile * kRowBytes;
-    static constexpr int kScales = kRaw + Tile * Raw<F>::kRow;
-    static constexpr int kScores = kScales + Tile * Raw<F>::kScales;
-    static constexpr int kProbs = kScores + kSplitChannels * Heads * kScoreStride * 4;
-    static constexpr int kHeadNumbers = kProbs + Heads * kProbStride * 2;  // two floats a head
-    static constexpr int kAngles = kHeadNumbers + Heads * 8;
-    static constexpr int kSeen = kAngles + kDecodeRopePairs * 8;           // a byte a key
-    static constexpr int kBytes = kSeen + Tile;
-};
 
 // Scores of the tile, one part of the channels, to `scores[part][head][key]`.
 template <class L, int Heads, int Tile>
@@ -41,18 +21,17 @@ __device__ __forceinline__ void score_tile(uint8_t* memory) {
     const int head = warp % L::kSplitHeads * (kM * 16);
     const int key = warp / L::kSplitHeads % L::kSplitKeys * 32;
     const int part = warp / (L::kSplitHeads * L::kSplitKeys);
-    const uint32_t q = shared_address(memory + L::kQuery) + (head + lane % 16) * kRowBytes;
-    const uint32_t k = shared_address(memory + L::kTile) + (key + lane % 8 + lane / 16 * 8) * kRowBytes;
-    const int q_chunk = lane / 16, k_chunk = lane / 8 % 2, row = lane % 8;
+    const uint32_t q = shared_address(memory + L::kQuery + swizzled(head + lane % 16, part * kSteps * 2 + lane / 16));
+    const uint32_t k = shared_address(memory + L::kTile) +
+                       swizzled(key + lane % 8 + lane / 16 * 8, part * kSteps * 2 + lane / 8 % 2);
     float sums[kM][4][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-        const int chunk = (part * kSteps + step) * 2;
         uint32_t a[kM][4], b[2][4];
 #pragma unroll
-        for (int m = 0; m < kM; ++m) load_matrices(a[m], q + m * 16 * kRowBytes + (((chunk + q_chunk) ^ row) << 4));
+        for (int m = 0; m < kM; ++m) load_matrices(a[m], moved(q, step * 2) + m * 16 * kRowBytes);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) load_matrices(b[n], k + n * 16 * kRowBytes + (((chunk + k_chunk) ^ row) << 4));
+        for (int n = 0; n < 2; ++n) load_matrices(b[n], moved(k, step * 2) + n * 16 * kRowBytes);
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -143,8 +122,7 @@ __device__ __forceinline__ void add_values(const uint8_t* memory, Values<Heads>&
         }
     }
     const uint32_t probs = shared_address(memory + L::kProbs) + (lane % 16) * L::kProbStride * 2 + lane / 16 * 16;
-    const uint32_t tile = shared_address(memory + L::kTile) + (lane % 16) * kRowBytes;
-    const int first = warp * (kWarpChannels / 8) + lane / 16, row = lane % 8;
+    const uint32_t tile = shared_address(memory + L::kTile + swizzled(lane % 16, warp * (kWarpChannels / 8) + lane / 16));
 #pragma unroll
     for (int step = 0; step < Tile / 16; ++step) {
         uint32_t a[kM][4];
@@ -153,7 +131,7 @@ __device__ __forceinline__ void add_values(const uint8_t* memory, Values<Heads>&
 #pragma unroll
         for (int n = 0; n < kN / 2; ++n) {
             uint32_t b[4];
-            load_matrices_transposed(b, tile + step * 16 * kRowBytes + (((first + n * 2) ^ row) << 4));
+            load_matrices_transposed(b, moved(tile, n * 2) + step * 16 * kRowBytes);
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
                 multiply(values[m][n * 2], a[m], b[0], b[1]);

@@ -22,10 +22,12 @@ struct Query {
         const int seq = p.step.seq(token);
         const int position = p.step.positions[token];
         query.position = position;
-        if (seq < 0 || position < 0 || p.step.seq_lens[seq] <= 0) return query;
+        if (seq < 0 || position < 0) return query;
+        const int length = p.step.seq_lens[seq], end = p.step.query_start[seq + 1];
         query.row = p.step.table_rows[seq];
         query.begin = p.step.query_start[seq];
-        query.start = p.step.start(seq);
+        query.start = length - (end - query.begin);
+        if (length <= 0) return query;
         query.oldest = max(0, position - p.window + 1);
         query.window_keys = position + 1 - query.oldest;
         query.visible = p.ratio ? (position + 1) / p.ratio : 0;
