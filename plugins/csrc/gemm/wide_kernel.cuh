@@ -1,0 +1,59 @@
+// The `wide` kernel of one weight format: out^T = W x^T by Hopper's warpgroup products, with the weight as the
+// operand in registers, decoded from its raw bytes there, and x as the one in shared memory.
+//
+// A block stays and makes tile after tile. One warpgroup copies, two multiply.
+#pragma once
+
+#include "gemm/wide_consumer.cuh"
+#include "gemm/wide_producer.cuh"
+
+namespace dsv4::gemm {
+
+constexpr int kWideThreads = 384;
+
+template <Weight kFormat, int kBlocks>
+__global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_constant__ WideParams p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using Layout = Shared<kFormat, kBlocks>;
+    extern __shared__ char raw[];
+    char* shared = raw + (-shared_address(raw) & 1023);
+    const uint32_t full = shared_address(shared) + Layout::kBarriers, empty = full + 8 * Layout::kStages;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < Layout::kStages; ++i) {
+            barrier_init(full + 8 * i, 4);   // one arrival from each copying warp
+            barrier_init(empty + 8 * i, 8);  // and one from each multiplying warp
+        }
+    }
+    __syncthreads();
+    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    // 3 x 128 threads start with 168 registers each
+    if (group == 0) {
+        fewer_registers<56>();
+        Producer<kFormat, kBlocks> producer{p, shared_address(shared), full, empty, thread};
+        producer.run();
+    } else {
+        more_registers<224>();
+        using Role = Consumer<kFormat, kBlocks>;
+        auto* tokens = reinterpret_cast<typename Role::Tokens*>(shared + Layout::kStages * Layout::kStage);
+        Role consumer{p, shared, tokens[group - 1], full, empty, thread, group - 1};
+        consumer.run();
+    }
+#endif
+}
+
+template <Weight kFormat, int kBlocks>
+void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
+    constexpr int kBytes = Shared<kFormat, kBlocks>::kBytes;
+    const auto kernel = wide_kernel<kFormat, kBlocks>;
+    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    DSV4_REQUIRE(status == cudaSuccess, "%d bytes of shared memory: %s", kBytes, cudaGetErrorString(status));
+    kernel<<<blocks, kWideThreads, kBytes, stream>>>(params);
+    check_launch("gemm.wide");
+}
+
+template <Weight kFormat>
+void launch_wide(const WideParams& params, int row_halves, int blocks, cudaStream_t stream) {
+    row_halves == 2 ? start_wide<kFormat, 2>(params, blocks, stream) : start_wide<kFormat, 1>(params, blocks, stream);
+}
+
+}  // namespace dsv4::gemm
