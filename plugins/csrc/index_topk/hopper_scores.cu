@@ -13,7 +13,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kKeys = 64;           // of a tile; it lies in one page
 constexpr int kColumnTiles = kTensorHeads / 8;
-constexpr uint32_t kOnes = 0x3F803F80u;
 
 // By registers, and by shared memory for queries of several tokens.
 constexpr int blocks_per_multiprocessor(Format format, int tokens) {
@@ -101,20 +100,21 @@ __device__ __forceinline__ float2 score(const uint32_t (&key)[2][kSliceWords], c
     const uint32_t weight[8] = {w[0].x, w[0].y, w[0].z, w[0].w, w[1].x, w[1].y, w[1].z, w[1].w};
     wgmma_wait<0>();
     hold(dots);
-    float sums[4] = {};
+    float sums[2][4] = {};      // two chains are shorter than one
 #pragma unroll
     for (int n = 0; n < kColumnTiles; n += 2) {
         const float* c = dots + 4 * n;
-        mma_bf16(sums, mul_bf16_pair(relu_bf16_pair(c[0], c[1]), weight[n]),
+        mma_bf16(sums[n / 2 % 2], mul_bf16_pair(relu_bf16_pair(c[0], c[1]), weight[n]),
                  mul_bf16_pair(relu_bf16_pair(c[2], c[3]), weight[n]),
                  mul_bf16_pair(relu_bf16_pair(c[4], c[5]), weight[n + 1]),
                  mul_bf16_pair(relu_bf16_pair(c[6], c[7]), weight[n + 1]), kOnes, kOnes);
     }
-    return {sums[0], sums[2]};
+    return {sums[0][0] + sums[1][0], sums[0][2] + sums[1][2]};
 }
 
 template <Format kFormat, int kTokens>
 __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& shared) {
+    cudaTriggerProgrammaticLaunchCompletion();
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);
     shared.tile.read(p, first, tokens);

@@ -50,6 +50,7 @@ bool hopper_scores_fit(const Params& p);
 void hopper_scores(const Params& p, int tile, cudaStream_t stream);
 void plain_scores(const Params& p, cudaStream_t stream);
 
-void select(const Params& p, cudaStream_t stream);
+// Writes the picks. `after_scores`: the launch before it on the stream wrote the scores; it may start early.
+void select(const Params& p, bool after_scores, cudaStream_t stream);
 
 }  // namespace dsv4::index_topk

@@ -9,7 +9,7 @@ namespace {
 
 using namespace table::index_topk;
 
-constexpr int64_t kPassBytes = 128 << 20;   // of scores, unless one row has more
+constexpr int64_t kPassBytes = 256 << 20;   // of scores, unless one row has more
 constexpr int kPromptTile = 4;              // tokens of a prompt that share keys
 
 Format format_of(const Call& call) {
@@ -103,7 +103,7 @@ void run(Params p, int begin, int end, int tile, int rows, cudaStream_t stream) 
         } else {
             plain_scores(p, stream);
         }
-        select(p, stream);
+        select(p, true, stream);
     }
 }
 
@@ -114,7 +114,7 @@ void launch(const Call& call, void* scores, cudaStream_t stream) {
     if (tokens == 0) return;
     if (!chooses(call)) {   // no row can be long enough for a choice
         p.row_end = tokens;
-        select(p, stream);
+        select(p, false, stream);
         return;
     }
     const int rows = pass_rows(call);

@@ -10,6 +10,8 @@
 
 namespace dsv4::index_topk {
 
+constexpr uint32_t kOnes = 0x3F803F80u;     // a pair of bf16
+
 __device__ __forceinline__ void mma_bf16(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                          uint32_t b0, uint32_t b1) {
     asm volatile(

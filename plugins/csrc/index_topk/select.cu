@@ -72,7 +72,7 @@ struct Stretch {
     template <class Visit>
     __device__ __forceinline__ void each(Visit visit) const {
         for (int load = begin; load < end; ++load) {
-            const uint4 words = __ldg(row + load);
+            const uint4 words = row[load];
             const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
             for (int i = 0; i < kKeys; ++i) {
@@ -122,20 +122,19 @@ __device__ void find_digit(const uint32_t* bins, int bits, uint32_t wanted, Shar
 }
 
 template <class Key, int kThreads, bool kClusters>
-__global__ void __launch_bounds__(kThreads) kernel(Params p) {
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads) kernel(Params p) {
     __shared__ Shared<Key, kThreads> shared;
     const cg::cluster_group cluster = cg::this_cluster();
     const int blocks = kClusters ? cluster.num_blocks() : 1, rank = kClusters ? cluster.block_rank() : 0;
     const int row = blockIdx.x / blocks, token = p.row_begin + row;
     const int visible = p.visible(token);
     int32_t* out = p.out + int64_t(token) * p.topk;
-    if (!p.chooses(visible)) {
-        if (rank > 0) return;
-        for (int i = threadIdx.x; i < p.topk; i += kThreads) out[i] = i < visible ? i : -1;
+    const bool choose = p.chooses(visible), share = kClusters && choose && visible >= kShareFrom;
+    if (!choose || (rank > 0 && !share)) {
+        for (int i = threadIdx.x; rank == 0 && i < p.topk; i += kThreads) out[i] = i < visible ? i : -1;
+        cudaGridDependencySynchronize();    // no block ends before the scores' launch: what follows may reuse memory
         return;
     }
-    const bool share = kClusters && visible >= kShareFrom;
-    if (!share && rank > 0) return;
 
     const int loads = (visible + Stretch<Key>::kKeys - 1) / Stretch<Key>::kKeys;
     const int threads = kThreads * (share ? blocks : 1);
@@ -146,6 +145,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 
     for (int i = threadIdx.x; i < Digits<Key>::kBins; i += kThreads) shared.bins[i] = 0;
     if (share) cluster.sync(); else __syncthreads();
+    cudaGridDependencySynchronize();    // from here on the scores are there
 
     Key least = 0;
     uint32_t wanted = p.topk;
@@ -193,42 +193,38 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     });
 }
 
-template <class Key, int kThreads>
-void start(const Params& p, cudaStream_t stream) {
-    kernel<Key, kThreads, false><<<p.row_end - p.row_begin, kThreads, 0, stream>>>(p);
-    check_launch("index_topk select");
-}
-
-void start_clusters(const Params& p, int blocks, cudaStream_t stream) {
-    constexpr int kThreads = 1024;
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {unsigned(blocks), 1, 1};
+template <class Key, int kThreads, bool kClusters>
+void start(const Params& p, int blocks, bool after_scores, cudaStream_t stream) {
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = after_scores;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {unsigned(blocks), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = (p.row_end - p.row_begin) * blocks;
     config.blockDim = kThreads;
     config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel<uint16_t, kThreads, true>, p);
+    config.attrs = attributes;
+    config.numAttrs = kClusters ? 2 : 1;
+    cudaLaunchKernelEx(&config, kernel<Key, kThreads, kClusters>, p);
     check_launch("index_topk select");
 }
 
 }  // namespace
 
-void select(const Params& p, cudaStream_t stream) {
+void select(const Params& p, bool after_scores, cudaStream_t stream) {
     int blocks = 1;     // as many as few rows leave room for
     while (p.width > kShareFrom && blocks < kMaxCluster && 2 * blocks * (p.row_end - p.row_begin) <= multiprocessors()) {
         blocks *= 2;
     }
     if (!p.rounds) {
-        start<uint32_t, 512>(p, stream);
+        start<uint32_t, 512, false>(p, 1, after_scores, stream);
     } else if (p.width <= 4096) {
-        start<uint16_t, 256>(p, stream);
+        start<uint16_t, 256, false>(p, 1, after_scores, stream);
     } else if (blocks == 1) {
-        start<uint16_t, 512>(p, stream);
+        start<uint16_t, 512, false>(p, 1, after_scores, stream);
     } else {
-        start_clusters(p, blocks, stream);
+        start<uint16_t, 1024, true>(p, blocks, after_scores, stream);
     }
 }
 

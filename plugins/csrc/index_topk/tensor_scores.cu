@@ -15,7 +15,6 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int blocks_per_multiprocessor(Format format) { return format == Format::kBf16 ? 2 : 3; }  // by registers
 constexpr int kColumnTiles = kTensorHeads / 8;
-constexpr uint32_t kOnes = 0x3F803F80u;
 
 struct TokenQueries {
     uint4 fragments[kColumnTiles][4][32];       // by 8 heads, 2 steps of k, lane
@@ -119,6 +118,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) 
     TokenQueries* queries = reinterpret_cast<TokenQueries*>(shared);
     __shared__ TokenTile<kTokens> block;
 
+    cudaTriggerProgrammaticLaunchCompletion();
     // the last tokens see most keys: they go first
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);
