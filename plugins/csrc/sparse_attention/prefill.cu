@@ -13,7 +13,7 @@ __device__ __forceinline__ void consume(const Params& p, const Work& work, Share
     // rows that no query has may take any
     const int first = min(row / work.query_rows, work.queries - 1);
     const int second = min((row + 8) / work.query_rows, work.queries - 1);
-    Consumer<Half> consumer{p, work, shared, row, lane % 4, {first, second}, p.sm_scale * 1.4426950408889634f};
+    Consumer<Half> consumer{p, work, shared, row, lane % 4, first | second << 8, p.sm_scale * 1.4426950408889634f};
     consumer.run();
 #endif
 }

@@ -68,8 +68,8 @@ struct Tile {
 struct Shared {
     uint8_t q[kTileBytes];
     uint8_t keys[2][kTileBytes];
-    uint8_t probs[kBlockBytes];   // 64 rows x 64 keys
-    float peak[2][kRows];         // of each consumer's keys
+    uint8_t probs[2][kBlockBytes];  // 64 rows x 64 keys
+    float peak[2][kRows];           // of each consumer's keys
     float total[2][kRows];
     Plan plan[2];
     Item item[kItems];

@@ -41,6 +41,8 @@ __device__ __forceinline__ uint4 quad_transpose(uint32_t (&a)[4], int quad) {
     return {a[0], a[1], a[2], a[3]};
 }
 
+constexpr float kSlack = 8;  // of powers of two
+
 // One of the two warpgroups: Half names its 32 of a tile's keys, and its 256 of the channels.
 template <int Half>
 struct Consumer {
@@ -48,11 +50,11 @@ struct Consumer {
     const Work& work;
     Shared& shared;
     int row, quad;         // rows `row` and row + 8 of the item; columns 8j + 2 quad and the next
-    int query[2];
+    int queries;           // of the two rows; the second one's number from bit 8 on
     float scale;           // of scores, for powers of two
 
     float out[128];
-    float peak[2], total[2];  // total: of this thread's columns
+    float base[2], total[2];  // total: of this thread's columns
 
     __device__ void release(uint64_t* barrier) const {
         __syncwarp();
@@ -73,7 +75,7 @@ struct Consumer {
     __device__ __forceinline__ void attend(TilePlace& tiles) {
 #pragma unroll
         for (int i = 0; i < 128; ++i) out[i] = 0;
-        peak[0] = peak[1] = -INFINITY;
+        base[0] = base[1] = -INFINITY;
         total[0] = total[1] = 0;
         bool last;
         do {
@@ -81,13 +83,13 @@ struct Consumer {
             barrier_wait(&shared.full[stage], tiles.parity());
             const Tile& tile = shared.tile[stage];
             const uint32_t valid = reinterpret_cast<const uint32_t*>(tile.valid)[Half];
-            const uint32_t seen[2] = {valid & tile.seen[query[0]][Half], valid & tile.seen[query[1]][Half]};
+            const uint32_t seen[2] = {valid & tile.seen[queries & 255][Half], valid & tile.seen[queries >> 8][Half]};
             last = tile.last;
             float s[16];
             score(s, stage);
             mma_wait<0>();
             if (last) release(&shared.q_empty);
-            weigh(s, seen);
+            weigh(s, seen, stage);
             add_values(stage);
             mma_wait<0>();
             release(&shared.empty[stage]);
@@ -111,8 +113,10 @@ struct Consumer {
         mma_commit();
     }
 
-    // Scores to probabilities against the new peak of both consumers' keys; `out` and `total` follow it.
-    __device__ __forceinline__ void weigh(float (&s)[16], const uint32_t (&seen)[2]) {
+    // Scores to probabilities, relative to 2^base. `base` is the highest score of the item so far, or not
+    // more than kSlack below it: following every small rise would cost a round between the consumers and
+    // changes nothing, as probabilities are floating point until they are divided by their sum.
+    __device__ __forceinline__ void weigh(float (&s)[16], const uint32_t (&seen)[2], int stage) {
         float high[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
@@ -120,45 +124,63 @@ struct Consumer {
             if (!(seen[side] >> (2 * quad) & 1u << bit)) s[i] = -INFINITY;
             high[side] = fmaxf(high[side], s[i]);
         }
+        const bool above = high[0] * scale > base[0] + kSlack || high[1] * scale > base[1] + kSlack;
+        float sum[2];
+        exponentiate(s, sum, stage);
+        if (sync_any<kProbs, kConsumers>(above)) {  // the same answer in both consumers
+            raise(high);
+            exponentiate(s, sum, stage);
+            sync_threads<kProbs, kConsumers>();
+        }
+        total[0] += sum[0];
+        total[1] += sum[1];
+    }
+
+    __device__ __forceinline__ float reference(int side) const { return base[side] == -INFINITY ? 0 : base[side]; }
+
+    __device__ __forceinline__ void exponentiate(const float (&s)[16], float (&sum)[2], int stage) const {
+        // chunk Half * 4 + j of the row is at `probs` with j in the bits of chunks; row + 8 has the same swizzle
+        const uint32_t chunk = (Half * 4) ^ (row & 7);
+        const uint32_t probs = shared_address(shared.probs[stage]) + (row * 128 | chunk << 4 | quad << 2);
+        const float minus[2] = {-reference(0), -reference(1)};
+        sum[0] = sum[1] = 0;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+#pragma unroll
+            for (int side = 0; side < 2; ++side) {
+                const float x = exp2_fast(fmaf(s[4 * j + 2 * side], scale, minus[side]));
+                const float y = exp2_fast(fmaf(s[4 * j + 2 * side + 1], scale, minus[side]));
+                sum[side] += x + y;
+                store_word((probs ^ j << 4) + side * 8 * 128, pack(x, y));
+            }
+        }
+        fence_async_proxy();
+    }
+
+    // Moves `base` up to the highest score of both consumers' keys; `out` and `total` follow it.
+    __device__ __forceinline__ void raise(float (&high)[2]) {
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
             high[side] = quad_max(high[side]);
             if (quad == 0) shared.peak[Half][row + 8 * side] = high[side];
         }
         sync_threads<kPeaks, kConsumers>();
-        float shrink[2], base[2];
+        float shrink[2];
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
-            const float others = shared.peak[1 - Half][row + 8 * side];
-            const float now = fmaxf(fmaxf(peak[side], high[side]), others);
-            base[side] = now == -INFINITY ? 0 : now * scale;
-            shrink[side] = exp2_fast(fmaf(peak[side], scale, -base[side]));
-            peak[side] = now;
+            const float peak = fmaxf(high[side], shared.peak[1 - Half][row + 8 * side]);
+            const float before = base[side];
+            base[side] = fmaxf(before, peak * scale);
+            shrink[side] = exp2_fast(before - reference(side));
             total[side] *= shrink[side];
         }
-        const uint32_t probs = shared_address(shared.probs) + row * 128 + quad * 4;
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const uint32_t chunk = ((Half * 4 + j) ^ (row & 7)) << 4;  // row + 8 has the same swizzle
-#pragma unroll
-            for (int side = 0; side < 2; ++side) {
-                const float x = exp2_fast(fmaf(s[4 * j + 2 * side], scale, -base[side]));
-                const float y = exp2_fast(fmaf(s[4 * j + 2 * side + 1], scale, -base[side]));
-                total[side] += x + y;
-                store_word(probs + side * 8 * 128 + chunk, pack(x, y));
-            }
-        }
-        fence_async_proxy();
-        if (__any_sync(0xFFFFFFFFu, shrink[0] != 1 || shrink[1] != 1)) {
-#pragma unroll
-            for (int i = 0; i < 128; ++i) out[i] *= shrink[i / 2 % 2];
-        }
-        sync_threads<kProbs, kConsumers>();
+        for (int i = 0; i < 128; ++i) out[i] *= shrink[i / 2 % 2];
     }
 
     // Starts the products.
     __device__ __forceinline__ void add_values(int stage) {
-        const uint64_t probs = operand(shared_address(shared.probs), 0);
+        const uint64_t probs = operand(shared_address(shared.probs[stage]), 0);
         const uint64_t values = operand(shared_address(shared.keys[stage]) + Half * (kTileBytes / 2), kBlockBytes);
         mma_fence();
 #pragma unroll
@@ -182,9 +204,8 @@ struct Consumer {
         for (int side = 0; side < 2; ++side) {
             const int head = item.head + (row + 8 * side) % work.query_rows;
             const float sink = head < p.heads ? p.sinks[head] : 0;
-            const float base = peak[side] == -INFINITY ? 0 : peak[side] * scale;
             const float sum = total[side] + shared.total[1 - Half][row + 8 * side] +
-                              exp2_fast(fmaf(sink, 1.4426950408889634f, -base));
+                              exp2_fast(fmaf(sink, 1.4426950408889634f, -reference(side)));
             inverse[side] = sum == 0 ? 0 : 1 / sum;
         }
 #pragma unroll

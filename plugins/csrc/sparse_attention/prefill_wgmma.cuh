@@ -30,16 +30,6 @@ __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Without a branch.
-__device__ __forceinline__ void barrier_arrive_if(uint64_t* barrier, bool mine) {
-    asm volatile(
-        "{\n"
-        ".reg .pred mine;\n"
-        "setp.ne.b32 mine, %1, 0;\n"
-        "@mine mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-        "}\n" ::"r"(shared_address(barrier)), "r"(int(mine)) : "memory");
-}
-
 // Returns once the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, int parity) {
     const uint32_t address = shared_address(barrier);
