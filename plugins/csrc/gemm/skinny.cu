@@ -35,7 +35,7 @@ double row_bytes(const Problem& p) {
 }
 
 size_t round_bytes(const Shape& s) {
-    return size_t(kWarps / s.row_warps) * (s.max_tokens * 256 + s.token_tiles * 32);
+    return size_t(kWarps / s.row_warps) * (s.max_tokens * kTokenSlots * 16 + s.token_tiles * 32);
 }
 
 // Fills in what follows from row_warps and split; false if the activations do not fit.

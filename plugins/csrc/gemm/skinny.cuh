@@ -1,8 +1,6 @@
 // The skinny kernel: weights stream through registers once, from memory to the tensor cores.
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include "gemm/skinny_epilogue.cuh"
 #include "gemm/skinny_stage.cuh"
 
@@ -35,7 +33,7 @@ __device__ __forceinline__ void add_chunks(const F& fragment, const uint4* slots
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
             if (n > 0 && n * 8 >= count) break;
-            const uint4 b = slots[(c * count + token[n]) * 4];
+            const uint4 b = slots[token[n] * kTokenSlots + c * 4];
             mma(sum[n], a[0], b.x, b.y, T());
             mma(sum[n], a[1], b.z, b.w, T());
         }
@@ -121,7 +119,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
 
     uint4* slots = reinterpret_cast<uint4*>(shared);
-    float* scales = reinterpret_cast<float*>(slots + shape.phase * depth_warps * kChunks * shape.max_tokens * 4);
+    float* scales = reinterpret_cast<float*>(slots + shape.phase * depth_warps * shape.max_tokens * kTokenSlots);
     for (int round = 0, at = 0; round < rounds; round += kRing, at += kRing) {
         if (round % shape.phase == 0) {  // a multiple of kRing
             const int begin = first + round * depth_warps;
@@ -134,7 +132,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
         for (int i = 0; i < kRing; ++i) {
             const int local = (at + i) * depth_warps + k, step = first + (round + i) * depth_warps + k;
             if (step < last) {
-                add_step<F, T, NT>(ring[i], slots + local * kChunks * item.count * 4 + lane % 4,
+                add_step<F, T, NT>(ring[i], slots + local * item.count * kTokenSlots + lane % 4,
                                    scales + local * NT * 8, token, item.count, sum);
             }
             const int next = step + kRing * depth_warps;

@@ -6,6 +6,7 @@ namespace dsv4::gemm {
 
 constexpr int kWarps = 8;
 constexpr int kSkinnyTokens = 64;   // token rows of one work item, at most
+constexpr int kTokenSlots = 20;     // of 16 bytes in shared memory, for one step of one token row
 
 // A work item is `row_warps` tiles of 16 weight rows by at most `max_tokens` token rows. `split` blocks of a
 // cluster share its depth, and in each block kWarps / row_warps warps share the block's part, step by step.

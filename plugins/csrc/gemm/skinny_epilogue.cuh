@@ -30,6 +30,11 @@ __device__ __forceinline__ void write_pair(const Problem& p, const Item& item, i
     }
 }
 
+// Waits for the cluster where nothing that was written has to be seen: that others have read.
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 // Adds up what the warps of the block, and the blocks of the cluster, have of the same rows, always in the
 // same order, and writes the outputs. Everybody takes part; shared memory is free again afterwards.
 template <int NT>
@@ -69,7 +74,7 @@ __device__ __forceinline__ void finish(const SkinnyParams& params, const Item& i
         }
         write_pair(params.problem, item, first_mtile + row_warp, n * 8 + t * 2 + j, a, b);
     }
-    if (shape.split > 1) cluster.sync(); else __syncthreads();
+    if (shape.split > 1) cluster_wait(); else __syncthreads();
 }
 
 }  // namespace dsv4::gemm

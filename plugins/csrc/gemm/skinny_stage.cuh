@@ -1,13 +1,16 @@
 // Activations on their way to the B operands: rounded as the product asks for, in the order of the weights.
 //
-// Shared memory has one 16-byte slot per step, chunk, token row and lane of four, in this order: what that
-// lane feeds to the two mma of that chunk.
+// Shared memory has one 16-byte slot per step, token row, chunk and lane of four, in this order: what that lane
+// feeds to the two mma of that chunk. Four unused slots after each token row keep eight lanes off one another's
+// banks.
 #pragma once
 
 #include "gemm/skinny.h"
 #include "gemm/weights.cuh"
 
 namespace dsv4::gemm {
+
+static_assert(kTokenSlots == (kChunks + 1) * 4);
 
 // A work item: some token rows of one group by the weight rows of one row tile.
 struct Item {
@@ -71,7 +74,7 @@ __device__ __forceinline__ float round_act8(Sixteen& x) {
 
 // Two octets into their slots; `u` is the lane's place among the eight that share a step.
 template <class F>
-__device__ __forceinline__ void store_octets(const Sixteen& x, int u, int count, uint4* step_slots) {
+__device__ __forceinline__ void store_octets(const Sixteen& x, int u, uint4* token_slots) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const uint32_t* p = x.pair + half * 4;
@@ -81,7 +84,7 @@ __device__ __forceinline__ void store_octets(const Sixteen& x, int u, int count,
                     __byte_perm(p[1], p[3], 0x5410), __byte_perm(p[1], p[3], 0x7632)};
         }
         const int q = u * 2 + half;
-        step_slots[F::chunk_of(q) * count * 4 + F::lane_of(q)] = slot;
+        token_slots[F::chunk_of(q) * 4 + F::lane_of(q)] = slot;
     }
 }
 
@@ -129,7 +132,7 @@ __device__ __forceinline__ void stage(const Problem& p, const Item& item, int fi
                 }
             }
             // clamped lanes and tasks write again what another one writes: the same bytes
-            store_octets<F>(x[b], u, item.count, slots + (step[b] * kChunks * item.count + token[b]) * 4);
+            store_octets<F>(x[b], u, slots + (step[b] * item.count + token[b]) * kTokenSlots);
             if (std::is_same_v<T, __half> && u == 0) scales[step[b] * scale_stride + token[b]] = scale;
         }
     }
