@@ -84,44 +84,78 @@ __device__ __forceinline__ uint64_t swizzled_tile(uint32_t address) {
     return kSwizzle128 | kEightRows | kUnused | ((address & 0x3FFFF) >> 4);
 }
 
-#define DSV4_ACC4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define DSV4_ACC16(d, i) DSV4_ACC4(d, i), DSV4_ACC4(d, i + 4), DSV4_ACC4(d, i + 8), DSV4_ACC4(d, i + 12)
-#define DSV4_R0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define DSV4_R16 DSV4_R0 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define DSV4_R32 DSV4_R16 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define DSV4_R48 DSV4_R32 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define DSV4_ADD "{.reg .pred p; setp.ne.b32 p, 1, 0; "
-#define DSV4_A(a) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define DSV4_ACC8(i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+        "+f"(d[i + 7])
+#define DSV4_ACC16(i) DSV4_ACC8(i), DSV4_ACC8(i + 8)
+#define DSV4_R16 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define DSV4_R32 DSV4_R16 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define DSV4_R48 DSV4_R32 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define DSV4_R64 DSV4_R48 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define DSV4_R80 DSV4_R64 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define DSV4_R96 DSV4_R80 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define DSV4_R112 DSV4_R96 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define DSV4_R128 DSV4_R112 ",%56,%57,%58,%59,%60,%61,%62,%63"
+// Operands after the N / 2 accumulators: four of a, b, and whether d is added to.
+#define DSV4_PRODUCT(n, a0, a1, a2, a3, b0, add0, ...)                                                              \
+    if constexpr (N == n && kCodes) {                                                                               \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
+                     "k32.f32.e4m3.e4m3 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
+                     ", add, 1, 1;}" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd)); \
+    } else if constexpr (N == n) {                                                                                  \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
+                     "k16.f32.bf16.bf16 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
+                     ", add, 1, 1, 0;}" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd)); \
+    }
 
-// d += a * b^T: a is this thread's part of 64 x 16 bf16 (row thread / 4 of its warp's 16 rows and the row 8
-// below, columns 2 * (thread % 4) + {0, 1} and those 8 further), b a swizzled tile of N rows.
-template <int N>
-__device__ __forceinline__ void multiply_add(float (&d)[64], const uint32_t* a, uint64_t b) {
-    static_assert(N == 32 || N == 64 || N == 96 || N == 128);
-    if constexpr (N == 32) {
-        asm volatile(DSV4_ADD "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" DSV4_R0
-                     "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0;}" : DSV4_ACC16(d, 0) : DSV4_A(a), "l"(b));
-    } else if constexpr (N == 64) {
-        asm volatile(DSV4_ADD "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" DSV4_R16
-                     "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
-                     : DSV4_ACC16(d, 0), DSV4_ACC16(d, 16) : DSV4_A(a), "l"(b));
-    } else if constexpr (N == 96) {
-        asm volatile(DSV4_ADD "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" DSV4_R32
-                     "}, {%48,%49,%50,%51}, %52, p, 1, 1, 0;}"
-                     : DSV4_ACC16(d, 0), DSV4_ACC16(d, 16), DSV4_ACC16(d, 32) : DSV4_A(a), "l"(b));
-    } else {
-        asm volatile(DSV4_ADD "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DSV4_R48
-                     "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;}"
-                     : DSV4_ACC16(d, 0), DSV4_ACC16(d, 16), DSV4_ACC16(d, 32), DSV4_ACC16(d, 48)
-                     : DSV4_A(a), "l"(b));
+// d = (kAdd ? d : 0) + a * b^T. a is this thread's part of 64 rows x 32 bytes: row thread / 4 of its warp's 16 rows
+// and the row 8 below, bytes 4 * (thread % 4) .. + 3 and those 16 further; 16 bf16 or, with kCodes, 32 e4m3. b is
+// a swizzled tile of N rows.
+template <int N, bool kCodes, bool kAdd, int kSize>
+__device__ __forceinline__ void multiply_add(float (&d)[kSize], const uint32_t* a, uint64_t b) {
+    static_assert(N % 16 == 0 && N >= 16 && N <= 128 && N / 2 <= kSize);
+    DSV4_PRODUCT(16, 8, 9, 10, 11, 12, 13, DSV4_ACC8(0))
+    DSV4_PRODUCT(32, 16, 17, 18, 19, 20, 21, DSV4_ACC16(0))
+    DSV4_PRODUCT(48, 24, 25, 26, 27, 28, 29, DSV4_ACC16(0), DSV4_ACC8(16))
+    DSV4_PRODUCT(64, 32, 33, 34, 35, 36, 37, DSV4_ACC16(0), DSV4_ACC16(16))
+    DSV4_PRODUCT(80, 40, 41, 42, 43, 44, 45, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC8(32))
+    DSV4_PRODUCT(96, 48, 49, 50, 51, 52, 53, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32))
+    DSV4_PRODUCT(112, 56, 57, 58, 59, 60, 61, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC8(48))
+    DSV4_PRODUCT(128, 64, 65, 66, 67, 68, 69, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC16(48))
+}
+
+// Four such products along 128 bytes of K, as one group; `b` is where the swizzled tile lies.
+template <int N, bool kCodes, int kSize>
+__device__ __forceinline__ void multiply_line(float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
+    const uint64_t tile = swizzled_tile(b);
+    products_fence();
+    multiply_add<N, kCodes, !kCodes>(d, a, tile);  // codes: sums begin anew, as their scales will differ
+#pragma unroll
+    for (int step = 1; step < 4; ++step) multiply_add<N, kCodes, true>(d, a + 4 * step, tile + 2 * step);
+    products_commit();
+}
+
+// For 16 * parts tokens.
+template <bool kCodes, int kSize>
+__device__ __forceinline__ void multiply_line(int parts, float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
+    switch (parts) {
+        case 1: return multiply_line<16, kCodes>(d, a, b);
+        case 2: return multiply_line<32, kCodes>(d, a, b);
+        case 3: return multiply_line<48, kCodes>(d, a, b);
+        case 4: return multiply_line<64, kCodes>(d, a, b);
+        case 5: return multiply_line<80, kCodes>(d, a, b);
+        case 6: return multiply_line<96, kCodes>(d, a, b);
+        case 7: return multiply_line<112, kCodes>(d, a, b);
+        default:
+            if constexpr (kSize == 64) multiply_line<128, kCodes>(d, a, b);
     }
 }
 
-// The compiler keeps accumulators where they are, and moves no use of them, across this.
-template <int N>
-__device__ __forceinline__ void hold(float (&d)[64]) {
+// The compiler moves no use of these accumulators across this.
+template <int kSize>
+__device__ __forceinline__ void hold(float (&d)[kSize]) {
 #pragma unroll
-    for (int i = 0; i < N / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
+    for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 #endif

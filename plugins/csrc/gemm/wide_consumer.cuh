@@ -97,23 +97,13 @@ struct Consumer {
         }
     }
 
-    // One fragment of 64 inputs times the stage's inputs.
-    template <int N>
-    __device__ void multiply(float (&d)[64], const uint32_t (&a)[16]) {
-        const uint64_t b = swizzled_tile(shared_address(stages) + slot * Layout::kStage);
-        products_fence();
-#pragma unroll
-        for (int step = 0; step < 4; ++step) multiply_add<N>(d, a + 4 * step, b + 2 * step);
-        products_commit();
-    }
-
     // While the products of one fragment run, the next fragment is decoded into other registers. The tile has
-    // 32 * parts tokens.
+    // 16 * parts tokens.
     __device__ void multiply_tile(int parts) {
         const int depth_stages = p.depth / kWideDepth;  // even
         uint32_t a[2][16];
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) hold<128>(sums[block]);
+        for (int block = 0; block < kBlocks; ++block) hold(sums[block]);
         int before = 0;  // the slot of the stage before
 #pragma unroll 1
         for (int pair = 0; pair < depth_stages * kBlocks / 2; ++pair) {
@@ -126,10 +116,7 @@ struct Consumer {
                 }
                 decode(a[turn], block, stage);
                 // one loop for all widths: as many loops would not find enough registers
-                if (parts == 4) multiply<128>(sums[block], a[turn]);
-                else if (parts == 3) multiply<96>(sums[block], a[turn]);
-                else if (parts == 2) multiply<64>(sums[block], a[turn]);
-                else multiply<32>(sums[block], a[turn]);
+                multiply_line<false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
                 products_wait<1>();
                 if (block == 0 && stage > 0) release(before);  // all its products are done
                 if (block == kBlocks - 1) {
@@ -140,7 +127,7 @@ struct Consumer {
         }
         products_wait<0>();
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) hold<128>(sums[block]);
+        for (int block = 0; block < kBlocks; ++block) hold(sums[block]);
         release(before);
     }
 
@@ -236,7 +223,7 @@ struct Consumer {
             if (tile.count <= 0) continue;
             fetch_tokens(tile);
             begin_tile(tile);
-            multiply_tile((tile.count + 31) / 32);
+            multiply_tile((tile.count + 15) / 16);
             spread_nans();
             store_tile(tile_at(p, index));  // looked up again: its registers are needed in between
         }

@@ -42,7 +42,7 @@ struct Producer {
         const RowMap<kBlocks> map(p, tile.row_block);
         Sources s;
         s.x = reinterpret_cast<const char*>(p.x + tile.group * p.x_group_stride) + thread % 8 * 16;
-        s.token_passes = (tile.count + 31) / 32 * 2;
+        s.token_passes = (tile.count + 15) / 16;
 #pragma unroll
         for (int i = 0; i < kTokenPasses; ++i) {
             const int token = thread / 8 + 16 * i;
