@@ -1,0 +1,48 @@
+#include "mhc/cluster_launch.h"
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace dsv4::mhc {
+namespace {
+
+int ask_device(const void* kernel, const ClusterShape& shape) {
+    int found = 0;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(shape.blocks), 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+    config.blockDim = dim3(shape.threads);
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    const int bytes = static_cast<int>(shape.shared_bytes);
+    const bool fits =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&found, kernel, &config) == cudaSuccess;
+    if (!fits) cudaGetLastError();  // refused: an answer here, no error of the next launch
+    return fits ? found : 0;
+}
+
+}  // namespace
+
+int resident_clusters(const void* kernel, const ClusterShape& shape) {
+    static std::mutex mutex;
+    static std::map<std::tuple<int, const void*, int, size_t>, int> known;
+    int device = 0;
+    const cudaError_t status = cudaGetDevice(&device);
+    DSV4_REQUIRE(status == cudaSuccess, "the current CUDA device: %s", cudaGetErrorString(status));
+    const std::lock_guard lock(mutex);
+    const auto [entry, is_new] = known.try_emplace({device, kernel, shape.blocks, shape.shared_bytes}, 0);
+    if (is_new) {
+        entry->second = ask_device(kernel, shape);
+    } else if (shape.shared_bytes > 48 * 1024) {  // another shape may have set another limit
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    }
+    return entry->second;
+}
+
+}  // namespace dsv4::mhc

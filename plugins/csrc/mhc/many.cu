@@ -1,0 +1,288 @@
+// Entering a site for many tokens of a wide bf16 model: the projection on tensor cores, fn in registers.
+//
+// A cluster of sixteen blocks, a sixteenth of the channels each, walks over tiles of tokens. Each warp keeps
+// its part of fn, split into three bf16 parts that add up to the fp32 value exactly, as fragments of matrix
+// products: two parts in registers, the third in shared memory. Streams come by bulk copies one tile ahead
+// and are read from memory once.
+#include "mhc/cluster.cuh"
+#include "mhc/cluster_launch.h"
+#include "mhc/many_tile.cuh"
+#include "mhc/mix.cuh"
+#include "common/reduce.cuh"
+
+namespace dsv4::mhc {
+namespace {
+
+// Squares of a token's channels of all blocks, or its mixes: `value` of sixteen neighbouring lanes added up.
+__device__ __forceinline__ float sum_blocks(float value) { return warp_sum<kBlocks>(value); }
+
+// fn for this warp: two parts into registers, the third to `low`.
+template <int Chunks>
+__device__ __forceinline__ void split_fn(const Params& p, int begin, Fragment (&high)[Chunks][2][3],
+                                         Fragment (&mid)[Chunks][2][3], Fragment* low) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t row = int64_t(kStreams) * p.hidden;
+    const float* fn = p.site.fn + (lane / 4) * row + int64_t(warp / 2) * p.hidden + begin +
+                      warp % 2 * 32 * Chunks + lane % 4 * 8;
+#pragma unroll
+    for (int q = 0; q < Chunks; ++q) {
+#pragma unroll
+        for (int i = 0; i < 6; ++i) {
+            const int step = i / 3, n = i % 3;
+            const Pack<float, 4> w = load_pack<4>(fn + n * 8 * row + 32 * q + 4 * step);
+            const Split first(w.at[0], w.at[1]), second(w.at[2], w.at[3]);
+            high[q][step][n] = {first.high, second.high};
+            mid[q][step][n] = {first.mid, second.mid};
+            low[(q * 6 + i) * kThreads + threadIdx.x] = {first.low, second.low};
+        }
+    }
+}
+
+// The dot products of a tile with this warp's part of fn, and its squares, to `partial`.
+template <class L, int Chunks>
+__device__ __forceinline__ void project(const char* tile, const Fragment (&high)[Chunks][2][3],
+                                        const Fragment (&mid)[Chunks][2][3], const Fragment* low,
+                                        float (*partial)[kSums]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    float sums[L::kMTiles][3][4] = {}, squares[L::kMTiles][2][4] = {};
+    const char* x = tile + g * L::kRow + warp / 2 * L::kSlice + warp % 2 * 64 * Chunks + 16 * t;
+#pragma unroll
+    for (int q = 0; q < Chunks; ++q) {
+        uint4 top[L::kMTiles], bottom[L::kMTiles];  // tokens g and g + 8
+#pragma unroll
+        for (int m = 0; m < L::kMTiles; ++m) {
+            top[m] = *reinterpret_cast<const uint4*>(x + 16 * m * L::kRow + 64 * q);
+            bottom[m] = *reinterpret_cast<const uint4*>(x + (16 * m + 8) * L::kRow + 64 * q);
+        }
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+            Fragment least[3];
+#pragma unroll
+            for (int n = 0; n < 3; ++n) least[n] = low[(q * 6 + step * 3 + n) * kThreads + threadIdx.x];
+#pragma unroll
+            for (int m = 0; m < L::kMTiles; ++m) {
+                const uint32_t a0 = step == 0 ? top[m].x : top[m].z, a2 = step == 0 ? top[m].y : top[m].w;
+                const uint32_t a1 = step == 0 ? bottom[m].x : bottom[m].z, a3 = step == 0 ? bottom[m].y : bottom[m].w;
+#pragma unroll
+                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, least[n]);
+                multiply(squares[m][0], a0, a1, a2, a3, {a0, a2});  // products of all tokens with tokens 0 .. 7
+#pragma unroll
+                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, mid[q][step][n]);
+                multiply(squares[m][1], a0, a1, a2, a3, {a1, a3});  // and with tokens 8 .. 15
+#pragma unroll
+                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, high[q][step][n]);
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < L::kMTiles; ++m) {
+        float* above = partial[warp * L::kTile + 16 * m + g];
+        float* below = above + 8 * kSums;
+#pragma unroll
+        for (int n = 0; n < 3; ++n) {
+            store_pack(above + n * 8 + 2 * t, Pack<float, 2>{sums[m][n][0], sums[m][n][1]});
+            store_pack(below + n * 8 + 2 * t, Pack<float, 2>{sums[m][n][2], sums[m][n][3]});
+        }
+        if (g / 2 == t) {  // the diagonal; what is beside it mixes tokens, NaN too, and is dropped
+            above[kMix] = g % 2 == 0 ? squares[m][0][0] : squares[m][0][1];
+            below[kMix] = g % 2 == 0 ? squares[m][1][2] : squares[m][1][3];
+        }
+    }
+}
+
+// The tile's streams after the site that is left, in place and to memory. A warp takes whole tokens; its
+// loops stay loops, and packs are small where a lane has several, because fn has most of the registers.
+template <class L>
+__device__ __forceinline__ void leave_tile(const Params& p, char* tile, int64_t first, int begin) {
+    constexpr int N = L::kOctets == 1 ? 8 : 4;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+    for (int row = warp * L::kTokens; row < (warp + 1) * L::kTokens; ++row) {
+        const int64_t token = first + row;
+        if (token >= p.tokens) return;
+        const bf16* from = static_cast<const bf16*>(p.y) + token * p.hidden + begin;
+        bf16* to = static_cast<bf16*>(p.streams_out) + token * kStreams * p.hidden + begin;
+        bf16* held = reinterpret_cast<bf16*>(tile + row * L::kRow);
+        const float* post = reinterpret_cast<const float*>(tile + L::kPostAt) + row * kStreams;
+        const float* comb = reinterpret_cast<const float*>(tile + L::kCombAt) + row * kStreams * kStreams;
+#pragma unroll 1
+        for (int c = lane * N; c < L::kChannels; c += 32 * N) {
+            const Pack<bf16, N> y = load_pack<N>(from + c);
+            Pack<bf16, N> x[kStreams];
+#pragma unroll
+            for (int j = 0; j < kStreams; ++j) x[j] = load_pack<N>(held + j * L::kChannels + c);
+#pragma unroll
+            for (int k = 0; k < kStreams; ++k) {
+                const float to_k[kStreams] = {comb[k], comb[4 + k], comb[8 + k], comb[12 + k]};
+                const Pack<bf16, N> left = leave(post[k], to_k, y, x);
+                store_pack(held + k * L::kChannels + c, left);
+                store_pack(to + k * p.hidden + c, left);
+            }
+        }
+    }
+}
+
+// post and comb of the tokens that this block has put aside; one a thread.
+__device__ __forceinline__ void write_post_comb(const Params& p, const Aside& aside, int count) {
+    if (threadIdx.x >= count || aside.token[threadIdx.x] >= p.tokens) return;
+    const int64_t token = aside.token[threadIdx.x];
+    const float* mix = aside.mix[threadIdx.x];
+    const float* base = p.site.base + kStreams;
+    Pack<float, kStreams> post;
+#pragma unroll
+    for (int k = 0; k < kStreams; ++k) post.at[k] = 2 * sigmoid(mix[k] * p.site.scale[1] + base[k]);
+    store_pack(p.post_out + token * kStreams, post);
+    float comb[kStreams][kStreams];
+#pragma unroll
+    for (int i = 0; i < kStreams * kStreams; ++i) {
+        comb[i / kStreams][i % kStreams] = mix[kStreams + i] * p.site.scale[2] + base[kStreams + i];
+    }
+    sinkhorn(comb, p.site.iters, p.site.hc_eps);
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) {
+        store_pack(p.comb_out + (token * kStreams + j) * kStreams,
+                   Pack<float, 4>{comb[j][0], comb[j][1], comb[j][2], comb[j][3]});
+    }
+}
+
+// Sums over the cluster: pre and rho of every token, and the other mixes of the tokens that are this block's.
+template <class L>
+__device__ __forceinline__ void gather_mixes(const Params& p, Exchange<L>& shared, Aside& aside, int rank, int count,
+                                             int64_t first) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int own = rank * L::kMTiles + warp % L::kMTiles;
+    float other = 0;
+    if (warp < L::kMTiles && lane < kMix - kStreams) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) other += peer_load(&shared.others[own][lane], block);
+    }
+#pragma unroll
+    for (int i = 0; i < L::kMTiles; ++i) {
+        const int row = (i * kThreads + threadIdx.x) / kBlocks, block = threadIdx.x % kBlocks;
+        const float4 pre = peer_load4(shared.pre_sums[row], block);
+        const float squares = sum_blocks(peer_load(&shared.pre_sums[row][kStreams], block));
+        const float rho = rsqrtf(squares / (kStreams * p.hidden) + p.site.eps);
+        const float sums[kStreams] = {sum_blocks(pre.x), sum_blocks(pre.y), sum_blocks(pre.z), sum_blocks(pre.w)};
+#pragma unroll
+        for (int j = 0; j < kStreams; ++j) {
+            if (block != j) continue;
+            shared.pre[row][j] = sigmoid(sums[j] * rho * p.site.scale[0] + p.site.base[j]) + p.site.hc_eps;
+        }
+        if (block == kStreams) shared.rho[row] = rho;
+    }
+    __syncthreads();
+    if (warp < L::kMTiles) {
+        if (lane < kMix - kStreams) aside.mix[count + warp][lane] = other * shared.rho[own];
+        if (lane == 0) aside.token[count + warp] = static_cast<int>(first + own);
+    }
+}
+
+template <int Chunks, int MTiles, bool Post>
+__global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant__ Params p) {
+    using L = Layout<Chunks, MTiles, Post>;
+    extern __shared__ __align__(128) char dynamic[];
+    __shared__ Exchange<L> shared;
+    __shared__ Aside aside;
+    __shared__ uint64_t full[2];
+    const int rank = cluster_rank(), clusters = gridDim.x / kBlocks;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int begin = rank * L::kChannels;
+    const int tiles = (p.tokens + L::kTile - 1) / L::kTile;
+    Fragment* low = reinterpret_cast<Fragment*>(dynamic + 2 * L::kStage);
+    auto partial = reinterpret_cast<float(*)[kSums]>(dynamic + 2 * L::kStage + L::kLowBytes);
+
+    int tile = blockIdx.x / kBlocks;
+    if (threadIdx.x == 0) init_barriers(full);
+    __syncthreads();
+    if (warp == 0) {
+        for (int stage = 0; stage < 2; ++stage) {
+            fetch_tile<L>(p, tile + stage * clusters, begin, dynamic + stage * L::kStage, full[stage]);
+        }
+    }
+    Fragment high[Chunks][2][3], mid[Chunks][2][3];
+    split_fn(p, begin, high, mid, low);
+
+    int count = 0;  // tokens put aside
+    for (int n = 0; tile < tiles; ++n, tile += clusters) {
+        char* held = dynamic + n % 2 * L::kStage;
+        const int64_t first = int64_t(tile) * L::kTile;
+        wait_barrier(full[n % 2], n / 2 % 2);
+        if constexpr (Post) {
+            leave_tile<L>(p, held, first, begin);
+            __syncthreads();
+        }
+        project<L>(held, high, mid, low, partial);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < L::kTokens; ++i) {  // sums of the warps
+            const int row = warp * L::kTokens + i;
+            if (lane > kMix) continue;
+            float sum = 0;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) sum += partial[w * L::kTile + row][lane];
+            if (lane < kStreams || lane == kMix) {
+                shared.pre_sums[row][lane == kMix ? kStreams : lane] = sum;
+            } else {
+                shared.others[row][lane - kStreams] = sum;
+            }
+        }
+        cluster_sync();
+        gather_mixes(p, shared, aside, rank, count, first);
+        count += MTiles;
+
+        Pack<bf16, 8> x[L::kTokens][L::kOctets];
+#pragma unroll
+        for (int i = 0; i < L::kTokens; ++i) {
+            const int row = warp * L::kTokens + i;
+            const float sum = warp_sum(collapse_row<L>(held, shared.pre[row], row, x[i]));
+            if (lane == 0) shared.x_squares[row] = sum;
+        }
+        if constexpr (Post) fence_copies();  // this stage was written by threads, and is next by a copy
+        cluster_sync();
+        if (warp == 0) fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
+#pragma unroll
+        for (int i = 0; i < L::kTokens; ++i) {
+            const int row = warp * L::kTokens + i;
+            const float sum = sum_blocks(peer_load(&shared.x_squares[row], lane % kBlocks));
+            if (first + row < p.tokens) write_row<L>(p, first + row, begin, x[i], rsqrtf(sum / p.hidden + p.site.eps));
+        }
+        if (count == kAside) {
+            write_post_comb(p, aside, count);
+            count = 0;
+        }
+    }
+    cluster_arrive();  // a block must not end before the others have read from it
+    write_post_comb(p, aside, count);
+    cluster_wait();
+}
+
+template <int Chunks, int MTiles, bool Post>
+bool run_tiles(const Params& p, bool launch, cudaStream_t stream) {
+    using L = Layout<Chunks, MTiles, Post>;
+    const auto kernel = many_kernel<Chunks, MTiles, Post>;
+    const ClusterShape shape = {kBlocks, kThreads, L::kBytes};
+    const int64_t resident = resident_clusters(reinterpret_cast<const void*>(kernel), shape);
+    if (resident == 0 || !launch) return resident > 0;
+    const int64_t tiles = (p.tokens + L::kTile - 1) / L::kTile;
+    launch_clusters("mhc's many", kernel, tiles < resident ? tiles : resident, shape, stream, p);
+    return true;
+}
+
+bool run(Kind kind, const Params& p, bool launch, cudaStream_t stream) {
+    constexpr int kWideTiles = 256;  // tokens from which tiles of 32 keep all clusters busy
+    const bool flash = p.hidden == 4 * kBlocks * 64;
+    if (!flash && p.hidden != 7 * kBlocks * 64) return false;
+    if (kind == Kind::kPostPre) return flash ? run_tiles<4, 1, true>(p, launch, stream) : run_tiles<7, 1, true>(p, launch, stream);
+    if (!flash) return run_tiles<7, 1, false>(p, launch, stream);
+    return p.tokens < kWideTiles ? run_tiles<4, 1, false>(p, launch, stream) : run_tiles<4, 2, false>(p, launch, stream);
+}
+
+}  // namespace
+
+bool many_fits(Kind kind, const Params& p, int dtype) {
+    return dtype == DSV4_BF16 && run(kind, p, false, nullptr);
+}
+
+void many(Kind kind, const Params& p, cudaStream_t stream) { run(kind, p, true, stream); }
+
+}  // namespace dsv4::mhc
