@@ -1,4 +1,4 @@
-// One block a token, eight lanes a head: 16 channels a lane, 8 in each half of the head.
+// A block is 32 heads of one token, eight lanes a head: 16 channels a lane, 8 in each half of the head.
 //
 // Channel bits 0-2 and 6 of the transform are butterflies inside a lane, bits 3-5 between the eight lanes.
 // The rotated channels lie in the upper half, so every lane rotates as many pairs.
@@ -12,9 +12,9 @@
 namespace dsv4::indexer_q {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 constexpr int kLanes = 8;                       // of one head
-constexpr int kHeads = kThreads / kLanes;       // in flight
+constexpr int kHeads = kThreads / kLanes;       // of a block
 constexpr float kNorm = 0.08838834764831845f;   // 128^-0.5
 
 // Eight channels from memory as fp32.
@@ -66,63 +66,58 @@ __device__ __forceinline__ void hadamard(float (&x)[16], int lane) {
 }
 
 template <class T, Format kFormat>
-__global__ void __launch_bounds__(kThreads, 2) kernel(Params p) {
+__global__ void __launch_bounds__(kThreads, 5) kernel(Params p) {
     __shared__ float2 angles[kMaxPairs];
     const int token = blockIdx.x, lane = threadIdx.x % kLanes;
-    const int first_pair = kMaxPairs - p.pairs;  // pairs below it are not rotated
-    if (threadIdx.x < kMaxPairs) {
-        const int pair = threadIdx.x - first_pair;
-        angles[threadIdx.x] = pair < 0 ? float2{1, 0} : rope_angle(p.positions[token], p.inv_freq[pair]);
-    }
     // heads beyond the last repeat it, so that whole warps take part in shuffles
-    for (int begin = 0; begin < p.num_heads; begin += kHeads) {
-        const int head = begin + threadIdx.x / kLanes;
-        const int64_t row = int64_t(token) * p.num_heads + min(head, p.num_heads - 1);
-        const T* q = static_cast<const T*>(p.q) + row * kHeadDim + 8 * lane;
-        float x[16];
-        load(q, x);
-        load(q + 64, x + 8);
-        if (begin == 0) __syncthreads();
+    const int head = blockIdx.y * kHeads + threadIdx.x / kLanes;
+    const int64_t row = int64_t(token) * p.num_heads + min(head, p.num_heads - 1);
+    const T* q = static_cast<const T*>(p.q) + row * kHeadDim + 8 * lane;
+    float x[16];
+    load(q, x);
+    load(q + 64, x + 8);
+
+    const int first_pair = kMaxPairs - p.pairs;  // pairs below it are not rotated
+    if (threadIdx.x < p.pairs) {
+        angles[first_pair + threadIdx.x] = rope_angle(p.positions[token], p.inv_freq[threadIdx.x]);
+    }
+    __syncthreads();
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            if (half == 0 && p.pairs <= kMaxPairs / 2) continue;
+    for (int i = 0; i < 16; i += 2) {
+        const int pair = 32 * (i / 8) + 4 * lane + i % 8 / 2;
+        if (pair < first_pair) continue;
+        const float2 turned = rotate({x[i], x[i + 1]}, angles[pair]);
+        x[i] = turned.x;
+        x[i + 1] = turned.y;
+        round_pair<T>(x[i], x[i + 1]);
+    }
+    hadamard(x, lane);
 #pragma unroll
-            for (int i = 0; i < 8; i += 2) {
-                const int pair = 32 * half + 4 * lane + i / 2;
-                float2 turned = rotate({x[8 * half + i], x[8 * half + i + 1]}, angles[pair]);
-                round_pair<T>(turned.x, turned.y);
-                if (pair < first_pair) continue;
-                x[8 * half + i] = turned.x;
-                x[8 * half + i + 1] = turned.y;
-            }
-        }
-        hadamard(x, lane);
-#pragma unroll
-        for (int i = 0; i < 16; i += 2) {
-            x[i] = __fmul_rn(x[i], kNorm);
-            x[i + 1] = __fmul_rn(x[i + 1], kNorm);
-            round_pair<T>(x[i], x[i + 1]);
-        }
-        const bool valid = head < p.num_heads;
-        const float own_scale = store<T, kFormat>(p, row, lane, x, valid);
-        if (valid && lane == 0) {
-            const float weight = to_float(static_cast<const T*>(p.weights)[row]);
-            p.out_weights[row] = __fmul_rn(rounded<T>(__fmul_rn(weight, p.scale)), own_scale);
-        }
+    for (int i = 0; i < 16; i += 2) {
+        x[i] = __fmul_rn(x[i], kNorm);
+        x[i + 1] = __fmul_rn(x[i + 1], kNorm);
+        round_pair<T>(x[i], x[i + 1]);
+    }
+    const bool valid = head < p.num_heads;
+    const float own_scale = store<T, kFormat>(p, row, lane, x, valid);
+    if (valid && lane == 0) {
+        const float weight = to_float(static_cast<const T*>(p.weights)[row]);
+        p.out_weights[row] = __fmul_rn(rounded<T>(__fmul_rn(weight, p.scale)), own_scale);
     }
 }
 
 template <class T>
 void start(const Params& p, const Call& call, cudaStream_t stream) {
     using namespace table::indexer_q;
+    const dim3 grid(p.tokens, ceil_div(p.num_heads, kHeads));
     if (call.is(attr::format, "fp4")) {
-        kernel<T, Format::kFp4><<<p.tokens, kThreads, 0, stream>>>(p);
+        kernel<T, Format::kFp4><<<grid, kThreads, 0, stream>>>(p);
     } else if (call.is(attr::format, "fp8")) {
-        kernel<T, Format::kFp8><<<p.tokens, kThreads, 0, stream>>>(p);
+        kernel<T, Format::kFp8><<<grid, kThreads, 0, stream>>>(p);
     } else if (call.is(attr::format, "bf16")) {
-        kernel<T, Format::kBf16><<<p.tokens, kThreads, 0, stream>>>(p);
+        kernel<T, Format::kBf16><<<grid, kThreads, 0, stream>>>(p);
     } else {
-        kernel<T, Format::kFp32><<<p.tokens, kThreads, 0, stream>>>(p);
+        kernel<T, Format::kFp32><<<grid, kThreads, 0, stream>>>(p);
     }
 }
 
