@@ -4,91 +4,14 @@
 // its part of fn, split into three bf16 parts that add up to the fp32 value exactly, as fragments of matrix
 // products: two parts in registers, the third in shared memory. Streams come by bulk copies one tile ahead
 // and are read from memory once.
-#include "mhc/cluster.cuh"
 #include "mhc/cluster_launch.h"
-#include "mhc/many_tile.cuh"
-#include "mhc/mix.cuh"
-#include "common/reduce.cuh"
+#include "mhc/many_project.cuh"
 
 namespace dsv4::mhc {
 namespace {
 
 // Squares of a token's channels of all blocks, or its mixes: `value` of sixteen neighbouring lanes added up.
 __device__ __forceinline__ float sum_blocks(float value) { return warp_sum<kBlocks>(value); }
-
-// fn for this warp: two parts into registers, the third to `low`.
-template <int Chunks>
-__device__ __forceinline__ void split_fn(const Params& p, int begin, Fragment (&high)[Chunks][2][3],
-                                         Fragment (&mid)[Chunks][2][3], Fragment* low) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t row = int64_t(kStreams) * p.hidden;
-    const float* fn = p.site.fn + (lane / 4) * row + int64_t(warp / 2) * p.hidden + begin +
-                      warp % 2 * 32 * Chunks + lane % 4 * 8;
-#pragma unroll
-    for (int q = 0; q < Chunks; ++q) {
-#pragma unroll
-        for (int i = 0; i < 6; ++i) {
-            const int step = i / 3, n = i % 3;
-            const Pack<float, 4> w = load_pack<4>(fn + n * 8 * row + 32 * q + 4 * step);
-            const Split first(w.at[0], w.at[1]), second(w.at[2], w.at[3]);
-            high[q][step][n] = {first.high, second.high};
-            mid[q][step][n] = {first.mid, second.mid};
-            low[(q * 6 + i) * kThreads + threadIdx.x] = {first.low, second.low};
-        }
-    }
-}
-
-// The dot products of a tile with this warp's part of fn, and its squares, to `partial`.
-template <class L, int Chunks>
-__device__ __forceinline__ void project(const char* tile, const Fragment (&high)[Chunks][2][3],
-                                        const Fragment (&mid)[Chunks][2][3], const Fragment* low,
-                                        float (*partial)[kSums]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    float sums[L::kMTiles][3][4] = {}, squares[L::kMTiles][2][4] = {};
-    const char* x = tile + g * L::kRow + warp / 2 * L::kSlice + warp % 2 * 64 * Chunks + 16 * t;
-#pragma unroll
-    for (int q = 0; q < Chunks; ++q) {
-        uint4 top[L::kMTiles], bottom[L::kMTiles];  // tokens g and g + 8
-#pragma unroll
-        for (int m = 0; m < L::kMTiles; ++m) {
-            top[m] = *reinterpret_cast<const uint4*>(x + 16 * m * L::kRow + 64 * q);
-            bottom[m] = *reinterpret_cast<const uint4*>(x + (16 * m + 8) * L::kRow + 64 * q);
-        }
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
-            Fragment least[3];
-#pragma unroll
-            for (int n = 0; n < 3; ++n) least[n] = low[(q * 6 + step * 3 + n) * kThreads + threadIdx.x];
-#pragma unroll
-            for (int m = 0; m < L::kMTiles; ++m) {
-                const uint32_t a0 = step == 0 ? top[m].x : top[m].z, a2 = step == 0 ? top[m].y : top[m].w;
-                const uint32_t a1 = step == 0 ? bottom[m].x : bottom[m].z, a3 = step == 0 ? bottom[m].y : bottom[m].w;
-#pragma unroll
-                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, least[n]);
-                multiply(squares[m][0], a0, a1, a2, a3, {a0, a2});  // products of all tokens with tokens 0 .. 7
-#pragma unroll
-                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, mid[q][step][n]);
-                multiply(squares[m][1], a0, a1, a2, a3, {a1, a3});  // and with tokens 8 .. 15
-#pragma unroll
-                for (int n = 0; n < 3; ++n) multiply(sums[m][n], a0, a1, a2, a3, high[q][step][n]);
-            }
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < L::kMTiles; ++m) {
-        float* above = partial[warp * L::kTile + 16 * m + g];
-        float* below = above + 8 * kSums;
-#pragma unroll
-        for (int n = 0; n < 3; ++n) {
-            store_pack(above + n * 8 + 2 * t, Pack<float, 2>{sums[m][n][0], sums[m][n][1]});
-            store_pack(below + n * 8 + 2 * t, Pack<float, 2>{sums[m][n][2], sums[m][n][3]});
-        }
-        if (g / 2 == t) {  // the diagonal; what is beside it mixes tokens, NaN too, and is dropped
-            above[kMix] = g % 2 == 0 ? squares[m][0][0] : squares[m][0][1];
-            below[kMix] = g % 2 == 0 ? squares[m][1][2] : squares[m][1][3];
-        }
-    }
-}
 
 // The tile's streams after the site that is left, in place and to memory. A warp takes whole tokens; its
 // loops stay loops, and packs are small where a lane has several, because fn has most of the registers.

@@ -50,39 +50,6 @@ struct Aside {
     int token[kAside];
 };
 
-struct Fragment {  // of a matrix product's right side: two pairs of bf16 for a thread
-    uint32_t pair0, pair1;
-};
-
-// Two fp32 values as sums of three bf16 each, exactly.
-struct Split {
-    uint32_t high, mid, low;
-
-    __device__ __forceinline__ Split(float x, float y) {
-        high = take(x, y);
-        mid = take(x, y);
-        low = take(x, y);
-    }
-
-    // The nearest bf16 pair; x and y keep what it leaves.
-    __device__ __forceinline__ static uint32_t take(float& x, float& y) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-        x -= __low2float(pair);
-        y -= __high2float(pair);
-        return reinterpret_cast<const uint32_t&>(pair);
-    }
-};
-
-// d += a * b for 16 tokens, 16 channels and 8 columns.
-__device__ __forceinline__ void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                         const Fragment& b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.pair0), "r"(b.pair1));
-}
-
 __device__ __forceinline__ void init_barriers(uint64_t (&full)[2]) {
     for (uint64_t& barrier : full) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
