@@ -1,0 +1,196 @@
+// Long groups of tokens without the previous one: half a megabyte of terms an entry, spread over a cluster.
+//
+// A block of the cluster has 64 channels, four a lane in its 16 groups of 16 lanes. A lane group takes eight
+// terms, so that all terms are in registers after one round of loads. Blocks exchange only their sums of
+// squares for the norm; 64 channels are also one scale block of an fp8 entry. A cluster looks after every
+// n-th row, n odd: rows that complete groups lie 128 apart in a prefill, so they fall to different clusters.
+#include <cooperative_groups.h>
+
+#include "compress/finish.cuh"
+
+namespace dsv4::compress {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kRatio = 128, kWidth = 512, kBlocks = 8;
+constexpr int kChannels = kWidth / kBlocks;    // of a block
+constexpr int kGroup = kChannels / 4;          // lanes of a lane group
+constexpr int kTerms = 8;                      // of a lane group
+static_assert(kTerms * (kThreads / kGroup) == kRatio && kGroup * 2 == 32);
+
+struct Shared {
+    float4 peak[kWarps][kGroup], total[kWarps][kGroup], sum[kWarps][kGroup];
+    float squares[2][kBlocks];   // of all blocks; two, so that one cluster barrier an entry is enough
+};
+
+// A block may touch another's shared memory once all of the cluster have come this far.
+__device__ __forceinline__ void announce() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+__device__ __forceinline__ float4 vector(const float (&x)[4]) { return {x[0], x[1], x[2], x[3]}; }
+
+__device__ __forceinline__ void add(float (&x)[4], float4 more) {
+    x[0] += more.x, x[1] += more.y, x[2] += more.z, x[3] += more.w;
+}
+
+__device__ __forceinline__ void raise(float (&x)[4], float4 to) {
+    x[0] = fmaxf(x[0], to.x), x[1] = fmaxf(x[1], to.y), x[2] = fmaxf(x[2], to.z), x[3] = fmaxf(x[3], to.w);
+}
+
+// A lane group's share of the terms of an entry, four channels a lane.
+struct Terms {
+    float values[kTerms][4], gates[kTerms][4];
+
+    __device__ __forceinline__ void load(const Params& p, const Row& own, int row, int channel) {
+        // lanes 0-7 and 8-15 of a group know both where its terms lie
+        const int index = threadIdx.x / kGroup * kTerms + threadIdx.x % kTerms;
+        const int token = own.position - (kRatio - 1) + index;
+        const Term term = term_of(p, own, row, token, older_page(p, own, token));
+#pragma unroll
+        for (int j = 0; j < kTerms; ++j) {
+            const float* source = shuffled(term.values, j, kTerms) + channel;
+            load_once(source, values[j]);
+            load_once(source + kWidth, gates[j]);
+        }
+        __syncwarp();  // all loads are on their way before the first is waited for
+#pragma unroll
+        for (int j = 0; j < kTerms; ++j) {
+            add_bias(p, __shfl_sync(kFullMask, term.bias, j, kTerms), channel, gates[j]);
+        }
+    }
+
+    // The largest gates of the entry.
+    __device__ __forceinline__ void peaks(Shared& shared, float (&out)[4]) const {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            out[c] = gates[0][c];
+#pragma unroll
+            for (int j = 1; j < kTerms; ++j) out[c] = fmaxf(out[c], gates[j][c]);
+            out[c] = fmaxf(out[c], __shfl_xor_sync(kFullMask, out[c], kGroup));
+        }
+        if (lane < kGroup) shared.peak[warp][lane] = vector(out);
+        __syncthreads();
+#pragma unroll
+        for (int other = 0; other < kWarps; ++other) raise(out, shared.peak[other][lane % kGroup]);
+    }
+
+    // The softmax-weighted sum of the entry, in the first warp, in both of its halves. Nothing but missing
+    // terms gives NaN.
+    __device__ __forceinline__ void pool(Shared& shared, float (&out)[4]) const {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        float peak[4], total[4] = {}, sum[4] = {};
+        peaks(shared, peak);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+#pragma unroll
+            for (int j = 0; j < kTerms; ++j) {
+                const float weight = expf(gates[j][c] - peak[c]);
+                total[c] += weight;
+                sum[c] = fmaf(values[j][c], weight, sum[c]);
+            }
+            total[c] += __shfl_xor_sync(kFullMask, total[c], kGroup);
+            sum[c] += __shfl_xor_sync(kFullMask, sum[c], kGroup);
+        }
+        if (lane < kGroup) {
+            shared.total[warp][lane] = vector(total);
+            shared.sum[warp][lane] = vector(sum);
+        }
+        __syncthreads();
+        if (warp > 0) return;
+#pragma unroll
+        for (int other = 1; other < kWarps; ++other) {
+            add(total, shared.total[other][lane % kGroup]);
+            add(sum, shared.sum[other][lane % kGroup]);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) out[c] = sum[c] / total[c];
+    }
+};
+
+// The entry that `row` completes, the `made`-th of the cluster.
+__device__ __forceinline__ void make_entry(const Params& p, const Row& own, const EntryPlace& place, int row,
+                                           int rank, int made, Shared& shared) {
+    const int lane = threadIdx.x % 32, channel = rank * kChannels + lane % kGroup * 4;
+    float x[4];
+    {
+        Terms terms;
+        terms.load(p, own, row, channel);
+        terms.pool(shared, x);
+    }
+    if (made == 0) wait();  // for the announcements
+    if (threadIdx.x >= 32) {
+        arrive();
+        return wait();
+    }
+    const Channels channels = channels_of(p, channel, own.position);
+    round_act(p, x);
+    const float sum = warp_sum<kGroup>(squares(x));
+    float* all = shared.squares[made % 2];
+    if (lane < kBlocks) cooperative_groups::this_cluster().map_shared_rank(all, lane)[rank] = sum;
+    arrive();
+    wait();  // also: for the others, the first warp is through with what they overwrite next
+    float total = 0;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) total += all[block];
+    const EntryPlace to = lane < kGroup ? place : EntryPlace{nullptr, nullptr};
+    finish(p, to, channels, total / kWidth, x);
+}
+
+// Copies the block's channels of the cluster's rows to their state, a row a warp: values in the first half of
+// the warp, gates in the other. Lane i knows where row first + i * clusters goes.
+__device__ __forceinline__ void keep(const Params& p, float* state, int position, int first, int clusters, int rank) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / kGroup;
+    const int channel = rank * kChannels + lane % kGroup * 4, at = half * kWidth + channel;
+    float x[32 / kWarps][4];
+#pragma unroll
+    for (int i = 0; i < 32 / kWarps; ++i) {
+        const int row = min(first + (i * kWarps + warp) * clusters, p.step.num_tokens - 1);
+        load_once(p.kv_gate + int64_t(row) * 2 * kWidth + at, x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 32 / kWarps; ++i) {
+        const int from = i * kWarps + warp, bias = __shfl_sync(kFullMask, position, from) % kRatio;
+        float* to = shuffled(state, from);
+        add_bias(p, half ? bias : kBiased, channel, x[i]);
+        if (to) store(to + at, x[i]);
+    }
+}
+
+__global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p, int clusters) {
+    __shared__ Shared shared;
+    announce();
+    const int lane = threadIdx.x % 32, rank = blockIdx.x % kBlocks;
+    int made = 0;
+    for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += 32 * clusters) {
+        // every warp of the cluster knows the same 32 rows, one a lane
+        const Row own = row_of(p, first + lane * clusters);
+        const int to_page = entry_page(p, own), state_page = kept_page(p, own);
+        const EntryPlace place = entry_place(p, own, to_page);
+        float* state = state_row(p, state_page, own.state_slot);
+        if (__any_sync(kFullMask, state != nullptr)) keep(p, state, own.position, first, clusters, rank);
+        for (unsigned left = __ballot_sync(kFullMask, place.row != nullptr); left; left &= left - 1) {
+            const int from = __ffs(left) - 1;
+            Row row = own;
+            row.position = __shfl_sync(kFullMask, own.position, from);
+            row.table_row = __shfl_sync(kFullMask, own.table_row, from);
+            row.start = __shfl_sync(kFullMask, own.start, from);
+            make_entry(p, row, shuffled(place, from), first + from * clusters, rank, made++, shared);
+        }
+    }
+    if (made == 0) wait();
+}
+
+}  // namespace
+
+void disjoint(const Params& p, cudaStream_t stream) {
+    DSV4_REQUIRE(p.ratio == kRatio && p.width == kWidth && !p.hadamard,
+                 "groups of %d tokens and %d channels that do not overlap; expected %d and %d", p.ratio, p.width,
+                 kRatio, kWidth);
+    const int clusters = min(p.step.num_tokens, multiprocessors() / 2 | 1);
+    kernel<<<clusters * kBlocks, kThreads, 0, stream>>>(p, clusters);
+    check_launch("compress");
+}
+
+}  // namespace dsv4::compress
