@@ -66,6 +66,7 @@ int tile_tokens(int tokens, int groups, int x_dtype);
 
 // Which kernels a product takes follows from sizes and the device alone: workspace() may be asked before there
 // are any pointers, so that only max_tiles says whether there are tiles. x and weight lie at multiples of 16 bytes.
+// Weights and scales may be read before the kernel ahead on the stream has ended; nothing else is.
 size_t workspace(const Problem& problem);
 void run(const Problem& problem, void* workspace, cudaStream_t stream);
 

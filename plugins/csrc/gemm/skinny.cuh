@@ -1,6 +1,9 @@
 // The skinny kernel: weights stream through registers once, from memory to the tensor cores.
+//
+// It may start while the kernel before it still runs: the first weights are on their way when that one ends.
 #pragma once
 
+#include "common/dependent_launch.cuh"
 #include "gemm/skinny_epilogue.cuh"
 #include "gemm/skinny_stage.cuh"
 
@@ -106,14 +109,18 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     const int steps = p.depth / kStepDepth, per_rank = (steps + shape.split - 1) / shape.split;
     const int first = rank * per_rank, last = min(first + per_rank, steps);
     const int rounds = (last - first + depth_warps - 1) / depth_warps;
-    const RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
+    RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
+    rows.advance(int64_t(first + k) * F::kBytes, (first + k) * F::kScales);
 
     F ring[kRing];
 #pragma unroll
     for (int i = 0; i < kRing; ++i) {
         const int step = first + i * depth_warps + k;
-        if (step < last) ring[i].load(rows, step);
+        if (step < last) ring[i].load(rows);
+        rows.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
     }
+    wait_for_previous();
+    allow_next();  // only now: the next kernel may rely on all before this one having ended
     int token[NT];
 #pragma unroll
     for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
@@ -135,8 +142,8 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
                 add_step<F, T, NT>(ring[i], slots + local * item.count * kTokenSlots + lane % 4,
                                    scales + local * NT * 8, token, item.count, sum);
             }
-            const int next = step + kRing * depth_warps;
-            if (next < last) ring[i].load(rows, next);
+            if (step + kRing * depth_warps < last) ring[i].load(rows);
+            rows.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
         }
     }
 }
@@ -164,6 +171,7 @@ template <Weight W, class T, int NT>
 __global__ void __launch_bounds__(kWarps * 32, kResident<W, NT>)
     skinny_kernel(const __grid_constant__ SkinnyParams params) {
     extern __shared__ __align__(16) uint8_t shared[];
+    if (params.problem.max_tiles > 0) wait_for_previous();  // tiles are fresh, weights are not
     const int split = params.shape.split, rank = blockIdx.x % split;
     Item item;
     for (int index = blockIdx.x / split; item_at(params, index, item); index += gridDim.x / split) {
@@ -189,16 +197,18 @@ void launch_skinny(const Problem& problem, cudaStream_t stream) {
                                               static_cast<int>(shape.shared_bytes));
     DSV4_REQUIRE(status == cudaSuccess, "%zu bytes of shared memory: %s", shape.shared_bytes,
                  cudaGetErrorString(status));
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(shape.split), 1, 1};
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {static_cast<unsigned>(shape.split), 1, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(shape.blocks);
     config.blockDim = dim3(kWarps * 32);
     config.dynamicSmemBytes = shape.shared_bytes;
     config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = shape.split > 1;
+    config.attrs = attributes;
+    config.numAttrs = shape.split > 1 ? 2 : 1;
     status = cudaLaunchKernelEx(&config, kernel, params);
     DSV4_REQUIRE(status == cudaSuccess, "launch of gemm skinny: %s", cudaGetErrorString(status));
 }

@@ -31,10 +31,15 @@ __device__ __forceinline__ uint32_t word(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// What one lane's two rows, g and g + 8 of a 16-row tile (g = lane / 4), look like in memory.
+// Where one lane is in its two rows, g and g + 8 of a 16-row tile (g = lane / 4): at a step yet to be loaded.
 struct RowPair {
     const uint8_t* weight[2];   // the lane's first byte
-    const uint8_t* scale[2];    // the lane's scale byte of step 0
+    const uint8_t* scale[2];    // the lane's scale byte
+
+    __device__ void advance(int64_t weight_bytes, int scale_bytes) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) weight[r] += weight_bytes, scale[r] += scale_bytes;
+    }
 };
 
 // Two codes in the low half of `codes` as bf16 or fp16; both hold every e4m3 value.
@@ -62,6 +67,7 @@ struct Fragment;
 //   kScaled      the sum over a step has yet to be multiplied by scale(0) (row g) and scale(1) (row g + 8)
 //   kInterleaved the inputs of an octet go in the order 0 4 1 5 2 6 3 7
 //   chunk_of, lane_of   where octet q of a step belongs
+//   kBytes, kScales     of a row in a step
 //   load         starts the loads of a step
 //   chunk        A operands of a chunk's two mma: lower half of row g, of row g + 8, upper half of g, of g + 8
 //   extreme      whether chunk has to be chunk<true>, which is right for every scale
@@ -69,16 +75,17 @@ struct Fragment;
 template <class T>
 struct Fragment<Weight::kBf16, T> {
     static constexpr bool kScaled = false, kInterleaved = false;
+    static constexpr int kBytes = 256, kScales = 0;
     uint4 row[2][4];
 
     static __device__ int chunk_of(int q) { return q / 4; }
     static __device__ int lane_of(int q) { return q % 4; }
 
-    __device__ void load(const RowPair& rows, int step) {
+    __device__ void load(const RowPair& rows) {
 #pragma unroll
         for (int r = 0; r < 2; ++r)
 #pragma unroll
-            for (int c = 0; c < 4; ++c) row[r][c] = load_once(rows.weight[r] + step * int64_t(256) + c * 64);
+            for (int c = 0; c < 4; ++c) row[r][c] = load_once(rows.weight[r] + c * 64);
     }
     __device__ bool extreme() const { return false; }
     template <bool Extreme>
@@ -95,18 +102,19 @@ struct Fragment<Weight::kBf16, T> {
 template <class T>
 struct Fragment<Weight::kE4M3, T> {
     static constexpr bool kScaled = true, kInterleaved = false;
+    static constexpr int kBytes = 128, kScales = 1;
     uint4 row[2][2];
     uint8_t scales[2];
 
     static __device__ int chunk_of(int q) { return q / 8 * 2 + q % 2; }
     static __device__ int lane_of(int q) { return q % 8 / 2; }
 
-    __device__ void load(const RowPair& rows, int step) {
+    __device__ void load(const RowPair& rows) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            scales[r] = __ldg(rows.scale[r] + step);
+            scales[r] = __ldg(rows.scale[r]);
 #pragma unroll
-            for (int h = 0; h < 2; ++h) row[r][h] = load_once(rows.weight[r] + step * int64_t(128) + h * 64);
+            for (int h = 0; h < 2; ++h) row[r][h] = load_once(rows.weight[r] + h * 64);
         }
     }
     __device__ bool extreme() const { return false; }
@@ -130,17 +138,18 @@ struct Fragment<Weight::kE4M3, T> {
 template <class T>
 struct Fragment<Weight::kE2M1, T> {
     static constexpr bool kScaled = false, kInterleaved = true;
+    static constexpr int kBytes = 64, kScales = 4;
     uint4 row[2];
     uint8_t scales[2];
 
     static __device__ int chunk_of(int q) { return q % 4; }
     static __device__ int lane_of(int q) { return q / 4; }
 
-    __device__ void load(const RowPair& rows, int step) {
+    __device__ void load(const RowPair& rows) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            scales[r] = __ldg(rows.scale[r] + step * 4);
-            row[r] = load_once(rows.weight[r] + step * int64_t(64));
+            scales[r] = __ldg(rows.scale[r]);
+            row[r] = load_once(rows.weight[r]);
         }
     }
     __device__ bool extreme() const {
@@ -151,15 +160,13 @@ struct Fragment<Weight::kE2M1, T> {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const uint32_t codes = word(row[r], c);
-            const uint32_t first = twice(min(scales[r] + 126, 254) << 7);
-            a[0][r] = multiply((codes << 6 & 0x01C001C0) | (codes << 12 & 0x80008000), first);
-            a[0][r + 2] = multiply((codes << 2 & 0x01C001C0) | (codes << 8 & 0x80008000), first);
-            a[1][r] = multiply((codes >> 2 & 0x01C001C0) | (codes << 4 & 0x80008000), first);
-            a[1][r + 2] = multiply((codes >> 6 & 0x01C001C0) | (codes & 0x80008000), first);
+            const uint32_t first = min(scales[r] + 126, 254) * kTwice;
+            a[0][r] = multiply(even(codes), first);
+            a[0][r + 2] = multiply(odd(codes), first);
+            a[1][r] = multiply(even(codes >> 8), first);
+            a[1][r + 2] = multiply(odd(codes >> 8), first);
             if constexpr (Extreme) {
-                const uint32_t second = twice(scales[r] == 255   ? 0x7FC0
-                                              : scales[r] <= 128 ? 0x3F80
-                                                                 : (scales[r] - 1) << 7);
+                const uint32_t second = scales[r] == 255 ? 0x7FC07FC0 : max(scales[r] - 1, 127) * kTwice;
 #pragma unroll
                 for (int i = 0; i < 4; ++i) a[i / 2][r + i % 2 * 2] = multiply(a[i / 2][r + i % 2 * 2], second);
             }
@@ -168,7 +175,11 @@ struct Fragment<Weight::kE2M1, T> {
     __device__ float scale(int) const { return 1; }
 
   private:
-    static __device__ uint32_t twice(uint32_t half) { return half | half << 16; }
+    static constexpr uint32_t kTwice = 0x00800080;  // an exponent to both halves
+
+    // The lowest code of each half: one product has its sign and its other bits where they belong, among copies.
+    static __device__ uint32_t even(uint32_t codes) { return (codes & 0x000F000F) * 0x1040 & 0x81C081C0; }
+    static __device__ uint32_t odd(uint32_t codes) { return (codes & 0x00F000F0) * 0x104 & 0x81C081C0; }
 };
 
 }  // namespace dsv4::gemm
