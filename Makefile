@@ -26,7 +26,7 @@ $(VENV)/.torch: $(INSTALL)
 	bash scripts/install_torch.sh $(BIN)/python
 	touch $@
 
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: $(VENV)/.torch
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.cuda: $(VENV)/.%: $(VENV)/.torch
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -e '.[$*]'
 	touch $@
 

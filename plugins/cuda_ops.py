@@ -7,6 +7,7 @@ has its own arena.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,7 @@ import torch
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr
-from dsv4_trt.plugins.library import Library, TensorArg, set_tensor
-from dsv4_trt.plugins.op_schema import Op
+from dsv4_trt.plugins.library import Call, Library, TensorArg, set_tensor
 from dsv4_trt.plugins.ops import OPS
 
 DTYPES = {
@@ -30,10 +30,29 @@ TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in DTYPES.items()}
 
 def cuda_ops(library: Library) -> Mapping[str, Callable[..., dict[str, Any]]]:
     """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`, for all ops but collectives."""
-    return {name: partial(_run, library, op) for name, op in OPS.items() if not op.collective}
+    return {name: partial(_run, library, name) for name, op in OPS.items() if not op.collective}
 
 
-def _run(library: Library, op: Op, **arguments: Any) -> dict[str, torch.Tensor]:
+@dataclass(frozen=True, slots=True)
+class BoundCall:
+    """An op call with all its memory: `launch` puts it on torch's current stream, as often as wanted."""
+
+    library: Library
+    call: Call
+    outputs: dict[str, torch.Tensor]
+    workspace: torch.Tensor
+    inputs: Mapping[str, torch.Tensor]
+
+    def launch(self) -> None:
+        """Run once; outputs and what is updated in place are overwritten."""
+        stream = torch.cuda.current_stream(self.workspace.device).cuda_stream
+        address, nbytes = self.workspace.data_ptr(), self.workspace.numel()
+        self.library.launch(self.call, address, nbytes, stream)
+
+
+def bind(library: Library, op_name: str, **arguments: Any) -> BoundCall:
+    """A call of an op on tensors of the GPU, its outputs and workspace allocated and poisoned."""
+    op = OPS[op_name]
     attrs: dict[str, Attr] = {name: arguments.pop(name) for name in op.attrs}
     inputs = {name: tensor for name, tensor in arguments.items() if tensor is not None}
     inferred = op.infer({n: (DTYPES[t.dtype], tuple(t.shape)) for n, t in inputs.items()}, attrs)
@@ -49,11 +68,14 @@ def _run(library: Library, op: Op, **arguments: Any) -> dict[str, torch.Tensor]:
     for args, tensors in ((call.inputs, inputs), (call.outputs, outputs)):
         for name, tensor in tensors.items():
             _set(args[name], tensor)
-    size = library.workspace(call)
-    workspace = _poisoned((size,), torch.int8, device)
-    stream = torch.cuda.current_stream(device).cuda_stream
-    library.launch(call, workspace.data_ptr(), size, stream)
-    return outputs
+    workspace = _poisoned((library.workspace(call),), torch.int8, device)
+    return BoundCall(library, call, outputs, workspace, inputs)
+
+
+def _run(library: Library, op_name: str, **arguments: Any) -> dict[str, torch.Tensor]:
+    bound = bind(library, op_name, **arguments)
+    bound.launch()
+    return bound.outputs
 
 
 def _poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

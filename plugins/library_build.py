@@ -124,10 +124,16 @@ def _run_cmake(
 
 def _run(command: list[str], write: Callable[[str], object], progress: Progress, log: Path) -> None:
     root = str(SOURCES.resolve().parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])}
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {
+        **os.environ,
+        "PATH": search,  # a virtual environment's cmake and ninja, also where it is not activated
+        "PYTHONPATH": os.pathsep.join([root, *sys.path]),
+    }
     try:
         process = subprocess.Popen(
             command,
+            executable=shutil.which(command[0], path=search),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -138,15 +144,15 @@ def _run(command: list[str], write: Callable[[str], object], progress: Progress,
             f"'{command[0]}' is not installed; building kernels needs cmake and ninja: "
             "pip install 'dsv4-trt[cuda]'"
         ) from error
-    assert process.stdout is not None
     tail: list[str] = []
-    for line in process.stdout:
-        write(line)
-        tail = [*tail[-39:], line]
-        step = _STEP.match(line)
-        if step:
-            progress(int(step[1]))
-    if process.wait():
+    with process:
+        for line in process.stdout or ():
+            write(line)
+            tail = [*tail[-39:], line]
+            step = _STEP.match(line)
+            if step:
+                progress(int(step[1]))
+    if process.returncode:
         raise PluginError(
             f"`{' '.join(command[:3])} ...` failed with status {process.returncode}; the whole log is "
             f"{log}:\n{''.join(tail)}"

@@ -62,6 +62,7 @@ inline int64_t elements(const Dsv4Tensor& tensor) {
 
 // Raises unless the tensor is dense in row-major order.
 inline void require_dense(const Dsv4Tensor& tensor, const char* name) {
+    if (elements(tensor) == 0) return;
     int64_t stride = 1;
     for (int i = tensor.rank - 1; i >= 0; --i) {
         DSV4_REQUIRE(tensor.stride[i] == stride || tensor.shape[i] <= 1,

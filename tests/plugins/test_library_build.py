@@ -1,0 +1,122 @@
+"""Building the kernel library: what is found, what is refused, what is left behind."""
+
+import os
+import stat
+
+import pytest
+
+from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins import library_build
+from dsv4_trt.plugins.library_build import (
+    LIBRARY_FILE,
+    build_library,
+    find_library,
+    find_nvcc,
+    library_path,
+    num_sources,
+)
+from dsv4_trt.plugins.ops import OPS
+from dsv4_trt.plugins.table_header import table_header
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A cache of its own, and a PATH with a `cmake` and an `nvcc` that tests write."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    monkeypatch.setenv("DSV4_TRT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{bin_dir}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("DSV4_PLUGIN_LIBRARY", raising=False)
+
+    def write(name, script):
+        path = bin_dir / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    write("nvcc", "exit 0")
+    return write
+
+
+CMAKE = """
+if [ "$1" = --build ]; then
+  echo '[1/2] Building'; echo '[2/2] Linking'; echo library > "$2/libdsv4_plugins.so"
+fi
+"""
+
+
+def test_a_build_is_cached_and_reports_progress(tools):
+    tools("cmake", CMAKE)
+    seen = []
+    path = build_library(("sm_90a",), progress=seen.append)
+    assert path == library_path(("sm_90a",)) == find_library("sm_90a")
+    assert path.read_text() == "library\n"
+    assert seen == [1, 2]
+    tools("cmake", "exit 1")
+    assert build_library(("sm_90a",)) == path
+    assert sorted(file.name for file in path.parent.iterdir()) == ["build.log", LIBRARY_FILE]
+    with pytest.raises(PluginError):
+        build_library(("sm_90a",), force=True)
+    assert path.read_text() == "library\n"
+
+
+def test_a_failed_build_shows_the_compiler_and_leaves_no_library(tools):
+    tools("cmake", '[ "$1" = --build ] && echo "x.cu(3): error: no" && exit 2; exit 0')
+    with pytest.raises(PluginError, match=r"status 2.*build\.log.*\n.*x\.cu\(3\): error: no"):
+        build_library(("sm_90a",))
+    assert find_library("sm_90a") is None
+    folder = library_path(("sm_90a",)).parent
+    assert [file.name for file in folder.iterdir()] == ["build.log"]
+
+
+def test_other_architectures_are_other_libraries(tools):
+    tools("cmake", CMAKE)
+    assert build_library(("sm_90a",)) != build_library(("sm_120a",))
+    assert find_library("sm_100a") is None
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "90a", ""])
+def test_unknown_architectures_are_refused(tools, architecture):
+    with pytest.raises(PluginError, match="expected sm_90a, sm_100a"):
+        build_library((architecture,))
+
+
+def test_a_missing_compiler_is_said_clearly(tools, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(PluginError, match=r"no CUDA compiler at .*nowhere/bin/nvcc.*CUDA_HOME"):
+        find_nvcc()
+
+
+def test_a_missing_cmake_is_said_clearly(tools, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(PluginError, match=r"'cmake' is not installed.*dsv4-trt\[cuda\]"):
+        build_library(("sm_90a",))
+
+
+def test_a_named_library_is_taken(tools, monkeypatch, tmp_path):
+    monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", str(tmp_path / "mine.so"))
+    assert find_library("sm_90a") == tmp_path / "mine.so"
+
+
+def test_the_digest_follows_the_op_table(monkeypatch):
+    before = library_path()
+    monkeypatch.setattr(library_build, "table_header", lambda: "other")
+    assert library_path() != before
+
+
+def test_the_header_names_every_op_tensor_and_attribute():
+    header = table_header()
+    for op in OPS.values():
+        start = header.index(f"namespace {op.name} {{")
+        line = header[start : header.index("\n", start)]
+        for names in (op.inputs, op.outputs):
+            assert ", ".join(p.name for p in names) in line
+        assert ", ".join(op.attrs) in line
+
+
+def test_sources_are_counted():
+    csrc = library_build.SOURCES / "csrc"
+    found = [
+        name for _, _, files in os.walk(csrc) for name in files if name.endswith(("cu", "cpp"))
+    ]
+    assert num_sources() == len(found) > 20
