@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) exact_kernel(const __grid_constant__
             load_x(p, job, k, x);
             load_weight(p, job.group, tile, k, w);
             __syncthreads();
-#pragma unroll 4
+#pragma unroll 2
             for (int d = 0; d < kDepth; d += 4) {
                 float4 a[2], b[2];
 #pragma unroll
