@@ -108,8 +108,8 @@ class Chunks:
             topk[row, : len(found)] = found.int()
         return topk
 
-    def check(self, **more):
-        found, expected = run_both("sparse_attention", **(self.arguments | more))
+    def check(self, reference_device="cuda", **more):
+        found, expected = run_both("sparse_attention", reference_device, **(self.arguments | more))
         assert_rows(found["out"][: self.rows], expected["out"][: self.rows])
 
 
@@ -132,7 +132,8 @@ def assert_rows(found, expected):
 @pytest.mark.parametrize("format", ["fp8", "bf16"])
 @pytest.mark.parametrize("ratio", [0, 4, 128])
 def test_chunks(ratio, format, heads, chunks):
-    Chunks(ratio, format, heads, chunks, seed=heads).check()
+    device = "cpu" if heads == 16 and chunks is FIRST_CHUNKS else "cuda"
+    Chunks(ratio, format, heads, chunks, seed=heads).check(device)
 
 
 @pytest.mark.parametrize("ratio", [4, 128])
@@ -142,7 +143,7 @@ def test_many_entries(ratio, heads):
 
 
 @pytest.mark.parametrize("ratio", [0, 4, 128])
-@pytest.mark.parametrize("heads", [1, 8, 24, 72])
+@pytest.mark.parametrize("heads", [1, 8, 72])
 def test_other_numbers_of_heads(ratio, heads):
     Chunks(ratio, "fp8", heads, [(250, 9), (0, 5), (130, 1)]).check(inverse_rope=False)
 
@@ -183,8 +184,7 @@ def test_entries_without_a_page_are_no_keys(page):
 
 @pytest.mark.parametrize("ratio", [0, 4, 128])
 def test_a_big_chunk(ratio):
-    chunks = Chunks(ratio, "fp8", 64, [(4990, 1000)], picks=512, padding=0)
-    chunks.check(reference_device="cuda")
+    Chunks(ratio, "fp8", 64, [(4990, 1000)], picks=512, padding=0).check()
 
 
 def test_replay_gives_the_same():
