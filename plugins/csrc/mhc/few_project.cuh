@@ -114,7 +114,9 @@ __device__ __forceinline__ void project(const Params& p, int64_t first, int begi
 #pragma unroll
                 for (int t = 0; t < Tokens; ++t) {
 #pragma unroll
-                    for (int e = 0; e < kVector; ++e) sums[t][group + r] = fmaf(weights[r].at[e], x[t][e], sums[t][group + r]);
+                    for (int e = 0; e < kVector; ++e) {
+                        sums[t][group + r] = fmaf(weights[r].at[e], x[t][e], sums[t][group + r]);
+                    }
                 }
             }
         }

@@ -10,7 +10,8 @@ void launch(const Call& call, void*, cudaStream_t stream) {
     const Dsv4Tensor& streams = call.in(in::streams);
     Params p = stream_params(streams);
     leave_params(p, call.in(in::y), call.in(in::post), call.in(in::comb), call.out(out::streams));
-    DSV4_REQUIRE(p.streams_out != p.streams, "the streams can not be written in place");
+    DSV4_REQUIRE(p.tokens == 0 || p.streams_out != p.streams,
+                 "the streams can not be written in place");
     p.site = site_params(p, call.in(in::fn), call.in(in::base), call.in(in::scale), call.in(in::norm_weight), kMix);
     p.site.eps = call.real(attr::eps);
     p.site.hc_eps = call.real(attr::hc_eps);

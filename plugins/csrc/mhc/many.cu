@@ -191,13 +191,21 @@ bool run_tiles(const Params& p, bool launch, cudaStream_t stream) {
     return true;
 }
 
+// Runs the kernel for these sizes, or with `launch` false only says whether there is one.
 bool run(Kind kind, const Params& p, bool launch, cudaStream_t stream) {
-    constexpr int kWideTiles = 256;  // tokens from which tiles of 32 keep all clusters busy
-    const bool flash = p.hidden == 4 * kBlocks * 64;
-    if (!flash && p.hidden != 7 * kBlocks * 64) return false;
-    if (kind == Kind::kPostPre) return flash ? run_tiles<4, 1, true>(p, launch, stream) : run_tiles<7, 1, true>(p, launch, stream);
-    if (!flash) return run_tiles<7, 1, false>(p, launch, stream);
-    return p.tokens < kWideTiles ? run_tiles<4, 1, false>(p, launch, stream) : run_tiles<4, 2, false>(p, launch, stream);
+    constexpr int kWideTokens = 256;  // from here tiles of 32 keep all clusters busy
+    const bool post = kind == Kind::kPostPre;
+    switch (p.hidden / (kBlocks * 64) * (p.hidden % (kBlocks * 64) == 0)) {
+        case 4:
+            if (post) return run_tiles<4, 1, true>(p, launch, stream);
+            if (p.tokens < kWideTokens) return run_tiles<4, 1, false>(p, launch, stream);
+            return run_tiles<4, 2, false>(p, launch, stream);
+        case 7:
+            if (post) return run_tiles<7, 1, true>(p, launch, stream);
+            return run_tiles<7, 1, false>(p, launch, stream);
+        default:
+            return false;
+    }
 }
 
 }  // namespace

@@ -129,8 +129,8 @@ __device__ __forceinline__ float collapse_row(const char* tile, const float (&we
 }
 
 template <class L>
-__device__ __forceinline__ void write_row(const Params& p, int64_t token, int begin, const Pack<bf16, 8> (&x)[L::kOctets],
-                                          float scale) {
+__device__ __forceinline__ void write_row(const Params& p, int64_t token, int begin,
+                                          const Pack<bf16, 8> (&x)[L::kOctets], float scale) {
 #pragma unroll
     for (int o = 0; o < L::kOctets; ++o) {
         if (!L::has(o)) continue;
