@@ -16,7 +16,11 @@ FORMATS = ["fp4", "fp8", "bf16", "fp32"]
 SHARES = {"fp4": 1e-3, "fp8": 4e-3, "bf16": 1e-2}
 
 
-def call(q, weights, positions, format, heads, run=run_both, **options):
+def on_gpu(op, **arguments):
+    return run_both(op, "cuda", **arguments)
+
+
+def call(q, weights, positions, format, heads, run=on_gpu):
     return run(
         "indexer_q",
         q=q,
@@ -28,7 +32,6 @@ def call(q, weights, positions, format, heads, run=run_both, **options):
         row=HEAD_DIM // 2 if format == "fp4" else HEAD_DIM,
         format=format,
         scale=HEAD_DIM**-0.5 * heads**-0.5,
-        **options,
     )
 
 
@@ -76,7 +79,7 @@ def test_integers_at_position_0_are_exact(format, dtype):
 @pytest.mark.parametrize("format", FORMATS)
 def test_real_width(format):
     arguments = inputs(1500, 64, torch.bfloat16, seed=2)
-    found, expected = call(*arguments, format, 64, reference_device="cuda")
+    found, expected = call(*arguments, format, 64)
     assert_same_bytes(found["q"], expected["q"], share=SHARES.get(format, SHARES["bf16"]))
     assert_same_bytes(found["weights"], expected["weights"], share=1e-3 if format == "fp8" else 0.0)
 
