@@ -20,6 +20,7 @@ from dsv4_trt.kv_layout import indexer_entry_bytes, kv_entry_bytes
 
 Shapes = Mapping[str, tuple[DType, tuple[int, ...]]]  # of a call's inputs and outputs by name
 _TABLES = ("block_table", "pool")  # suffixes of what is only touched in part
+_GATHERS = {"embed": "weight", "mhc_head": "streams"}  # ops that read some rows of this input
 _ROPE_DIM = 64
 
 
@@ -70,6 +71,11 @@ def call_cost(
 ) -> Cost:
     """Cost of a call in a step of these sequences; `inputs` and `outputs` may be padded."""
     touched = _dense_bytes(inputs) + _dense_bytes(outputs)
+    if op in _GATHERS:  # only the rows that are asked for
+        source = inputs[_GATHERS[op]]
+        row = prod(source[1][1:]) * source[0].itemsize
+        rows = next(iter(outputs.values()))[1][0]
+        return Cost(touched - _bytes(source) + rows * row)
     if op in ("linear", "grouped_linear", "shared_expert"):
         return _product(op, inputs, attrs, touched)
     if op == "experts":
@@ -83,11 +89,15 @@ def call_cost(
     return Cost(touched)
 
 
+def _bytes(tensor: tuple[DType, tuple[int, ...]]) -> int:
+    return prod(tensor[1]) * tensor[0].itemsize
+
+
 def _dense_bytes(tensors: Shapes) -> float:
     return float(
         sum(
-            prod(shape) * dtype.itemsize
-            for name, (dtype, shape) in tensors.items()
+            _bytes(tensor)
+            for name, tensor in tensors.items()
             if not name.endswith(_TABLES) and name != "tid2eid"
         )
     )
@@ -107,10 +117,7 @@ def _product(op: str, inputs: Shapes, attrs: Mapping[str, Attr], touched: float)
 def _experts(inputs: Shapes, attrs: Mapping[str, Attr], touched: float) -> Cost:
     tokens, picks = inputs["expert_ids"][1]
     local = inputs["w13"][1][0]
-    banks = sum(
-        prod(inputs[name][1]) * inputs[name][0].itemsize
-        for name in ("w13", "w13_scale", "w2", "w2_scale")
-    )
+    banks = sum(_bytes(inputs[name]) for name in ("w13", "w13_scale", "w2", "w2_scale"))
     distinct = local * (1 - (1 - picks / local) ** tokens)  # of uniform picks
     width, hidden = int(attrs["width"]), inputs["x"][1][1]
     flops = 6.0 * tokens * picks * width * hidden

@@ -145,6 +145,7 @@ class Network:
         if count:
             places, ids = self._inputs.address(at), self._inputs.address(at + count)
             self._library.scatter(self._tables.address, places, ids, count, stream)
+        self._tables.done()
         return loaded
 
     def _run(self, size: StepSize, loaded: _Loaded) -> None:

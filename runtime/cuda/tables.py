@@ -37,17 +37,20 @@ class DeviceTables:
         return int(self._ids.data_ptr())
 
     def update(self, batch: StepBatch) -> Changes:
-        """Bring the copy up to date but for what is returned, which the caller writes."""
+        """Bring the copy up to date but for what is returned: the caller writes it, then says `done`."""
         ids, places = batch.table_ids, batch.table_changes
         is_whole = self._is_current and ids is self._source and places.size <= MAX_CHANGES
-        self._is_current = False  # until all of it is on its way
+        self._is_current = False
         if ids is not self._source:
             self._bind(batch)
         if not is_whole:
             self._ids.copy_(torch.from_numpy(ids))
             places = places[:0]
-        self._is_current = True
         return Changes(places.astype(np.int32), ids[places])
+
+    def done(self) -> None:
+        """All of the last update is on its way; without this the next one copies everything."""
+        self._is_current = True
 
     def _bind(self, batch: StepBatch) -> None:
         ids = batch.table_ids
