@@ -24,6 +24,7 @@ struct Params {
     bool hadamard, bf16_act;
     int state_per_page, state_window_pages;
     float eps;
+    int spread;                // rows of a team that lie together, or clusters that rows are dealt out to
 };
 
 // Groups of 4 with the previous group, a term a register: CSA and its indexer.

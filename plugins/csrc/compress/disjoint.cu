@@ -6,6 +6,7 @@
 // n-th row, n odd: rows that complete groups lie 128 apart in a prefill, so they fall to different clusters.
 #include <cooperative_groups.h>
 
+#include "common/dependent_launch.cuh"
 #include "compress/finish.cuh"
 
 namespace dsv4::compress {
@@ -158,9 +159,12 @@ __device__ __forceinline__ void keep(const Params& p, float* state, int position
     }
 }
 
-__global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p, int clusters) {
+__global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p) {
     __shared__ Shared shared;
     announce();
+    wait_for_previous();
+    allow_next();
+    const int clusters = p.spread;
     const int lane = threadIdx.x % 32, rank = blockIdx.x % kBlocks;
     int made = 0;
     for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += 32 * clusters) {
@@ -188,9 +192,9 @@ void disjoint(const Params& p, cudaStream_t stream) {
     DSV4_REQUIRE(p.ratio == kRatio && p.width == kWidth && !p.hadamard,
                  "groups of %d tokens and %d channels that do not overlap; expected %d and %d", p.ratio, p.width,
                  kRatio, kWidth);
-    const int clusters = min(p.step.num_tokens, multiprocessors() / 2 | 1);
-    kernel<<<clusters * kBlocks, kThreads, 0, stream>>>(p, clusters);
-    check_launch("compress");
+    Params dealt = p;
+    dealt.spread = min(p.step.num_tokens, multiprocessors() / 2 | 1);
+    launch_dependent("compress", kernel, dealt.spread * kBlocks, kThreads, 0, stream, dealt);
 }
 
 }  // namespace dsv4::compress

@@ -3,6 +3,7 @@
 // A team of width / 4 lanes makes an entry: four channels a lane, so that all terms of a channel are in
 // registers after one round of loads. A team looks after one row, or four where there are many: of a
 // prefill's rows every fourth completes a group. Lane 8 i + j finds out where term j of row i lies.
+#include "common/dependent_launch.cuh"
 #include "common/reduce.cuh"
 #include "compress/finish.cuh"
 
@@ -82,7 +83,10 @@ struct Kept {
 };
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) kernel(Params p, int team_rows) {
+__global__ void __launch_bounds__(kThreads) kernel(Params p) {
+    wait_for_previous();
+    allow_next();
+    const int team_rows = p.spread;
     constexpr int kTeam = kWidth / 4;
     __shared__ float scratch[kThreads / 32];
     const int lane = threadIdx.x % 32, channel = threadIdx.x % kTeam * 4;
@@ -118,11 +122,10 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p, int team_rows) {
 }
 
 template <int kWidth>
-void start(const Params& p, cudaStream_t stream) {
-    const int rows = p.step.num_tokens > kManyRows ? kMostRows : 1;
-    const int block_rows = rows * kThreads / (kWidth / 4);
-    kernel<kWidth><<<ceil_div(p.step.num_tokens, block_rows), kThreads, 0, stream>>>(p, rows);
-    check_launch("compress");
+void start(Params p, cudaStream_t stream) {
+    p.spread = p.step.num_tokens > kManyRows ? kMostRows : 1;
+    const int block_rows = p.spread * kThreads / (kWidth / 4);
+    launch_dependent("compress", kernel<kWidth>, ceil_div(p.step.num_tokens, block_rows), kThreads, 0, stream, p);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Two heads of 512 channels a warp. At this width instructions cost as much as bytes: channels stay packed
 // in pairs, magnitudes are compared as integers, and both heads' rotated channels are turned in one go.
+#include "common/dependent_launch.cuh"
 #include "common/vectors.cuh"
 #include "inv_rope_quant/inv_rope_quant.h"
 
@@ -57,6 +58,8 @@ __device__ __forceinline__ uint2 codes(const Channels& x, uint32_t scale) {
 }
 
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
+    wait_for_previous();
+    allow_next();
     const int lane = threadIdx.x % 32;
     const int parts = p.row / kPart;
     const int warp = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
@@ -102,8 +105,7 @@ bool paired_fits(const Params& p, int x_dtype) {
 
 void paired(const Params& p, cudaStream_t stream) {
     const int64_t warps = int64_t(p.tokens) * (p.row / kPart);
-    kernel<<<ceil_div(warps, kThreads / 32), kThreads, 0, stream>>>(p);
-    check_launch("inv_rope_quant");
+    launch_dependent("inv_rope_quant", kernel, ceil_div(warps, kThreads / 32), kThreads, 0, stream, p);
 }
 
 }  // namespace dsv4::inv_rope_quant

@@ -1,5 +1,6 @@
 // One launch: the first blocks take the window keys, a warp each, because they have more steps to make; the
 // others one or two query heads a warp.
+#include "common/dependent_launch.cuh"
 #include "op_table.h"
 #include "qkv_rope_insert/heads.cuh"
 
@@ -7,24 +8,24 @@ namespace dsv4::qkv_rope_insert {
 namespace {
 
 template <class T, int kChunks, int kHeads>
-__global__ void __launch_bounds__(kThreads) kernel(Params p, int key_blocks) {
+__global__ void __launch_bounds__(kThreads) kernel(Params p) {
+    wait_for_previous();
+    allow_next();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (blockIdx.x < key_blocks) {
+    if (blockIdx.x < p.key_blocks) {
         const int token = blockIdx.x * kWarps + warp;
         if (token < p.tokens) window_key<T, kChunks>(p, token, lane);
         return;
     }
-    const int unit = (blockIdx.x - key_blocks) * kWarps + warp, units = p.heads / kHeads;
+    const int unit = (blockIdx.x - p.key_blocks) * kWarps + warp, units = p.heads / kHeads;
     const int token = unit / units;
     if (token < p.tokens) query_heads<T, kChunks, kHeads>(p, token, int64_t(unit) * kHeads, lane);
 }
 
 template <class T, int kChunks, int kHeads>
 void start(const Params& p, cudaStream_t stream) {
-    const int key_blocks = ceil_div(p.tokens, kWarps);
-    const int head_blocks = ceil_div(int64_t(p.tokens) * (p.heads / kHeads), kWarps);
-    kernel<T, kChunks, kHeads><<<key_blocks + head_blocks, kThreads, 0, stream>>>(p, key_blocks);
-    check_launch("qkv_rope_insert");
+    const int blocks = p.key_blocks + ceil_div(int64_t(p.tokens) * (p.heads / kHeads), kWarps);
+    launch_dependent("qkv_rope_insert", kernel<T, kChunks, kHeads>, blocks, kThreads, 0, stream, p);
 }
 
 // Two heads a warp once there is more than enough work for every multiprocessor.
@@ -72,6 +73,7 @@ Params params(const Call& call) {
     p.slots = data<const int32_t>(call.in(in::slot_mapping));
     p.tokens = call.in(in::kv).shape[0];
     p.seqs = call.in(in::table_rows).shape[0];
+    p.key_blocks = ceil_div(p.tokens, kWarps);
     p.heads = call.integer(attr::num_heads);
     p.head_dim = call.integer(attr::D);
     p.pairs = call.in(in::inv_freq).shape[0];

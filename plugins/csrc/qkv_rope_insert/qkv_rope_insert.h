@@ -19,6 +19,7 @@ struct Params {
     EntryLayout entry;
     Format format;
     int tokens, seqs, heads, head_dim, pairs, window_pages;
+    int key_blocks;            // the first so many blocks take keys
     float eps, per_channel;    // per_channel: 1 / head_dim
 };
 

@@ -40,22 +40,24 @@ def entry_format(arguments):
 
 def entries(pool, arguments):
     """Every entry of a pool, also of pages that hold something else."""
-    per_page = arguments["entries_per_page"]
-    pages = torch.arange(len(pool)).repeat_interleave(per_page)
-    place = Place(pages, torch.arange(per_page).repeat(len(pool)))
+    per_page, device = arguments["entries_per_page"], pool.device
+    pages = torch.arange(len(pool), device=device).repeat_interleave(per_page)
+    place = Place(pages, torch.arange(per_page, device=device).repeat(len(pool)))
     return read(pool, place, entry_format(arguments), per_page)
 
 
 def compare_pools(found, expected, before, arguments):
     """Both pools after the kernel and after the reference."""
     one = arguments["pool"] is arguments["state_pool"]
+    if not one:
+        assert torch.equal(found["state_pool"], expected["state_pool"])
     for name in ("pool",) if one else ("pool", "state_pool"):
         written = before[name] != expected[name]
         wrong = found[name] != expected[name]
         assert not wrong[~written.any(1)].any(), f"{name}: pages that no slot names have changed"
         allowed = FLIPS if arguments["format"] != "fp32" else 0.5
         assert wrong.sum() <= allowed * written.sum(), f"{name}: {wrong.sum()} of {written.sum()}"
-    own = arguments["block_table"][arguments["layer_row"]].unique().cpu()
+    own = arguments["block_table"][arguments["layer_row"]].unique().to(found["pool"].device)
     own = own[own >= 0].long()  # a pool may be one with that of the state
     own = own[(before["pool"] != expected["pool"])[own].any(1)]
     if len(own):
@@ -63,20 +65,24 @@ def compare_pools(found, expected, before, arguments):
         assert_close(*values, relative=LIMITS[arguments["format"]])
 
 
-def through_kernel(op, **arguments):
-    """The reference, which also compares the kernel with itself."""
-    before = {name: arguments[name].clone() for name in ("pool", "state_pool")}
-    found = {name: pool.cpu() for name, pool in run_kernel(op, **arguments).items()}
-    expected = REFERENCES[op](**arguments)
+def both(**arguments):
+    """The pools after the reference, on the GPU; raises unless those after the kernel are the same."""
+    before = on_device(arguments)
+    found = run_kernel("compress", **arguments)
+    expected = REFERENCES["compress"](**on_device(arguments))
     compare_pools(found, expected, before, arguments)
     return expected
 
 
+def in_place(**arguments):
+    """`both` as a reference: CPU tensors in, pools overwritten."""
+    outputs = both(**arguments)
+    return {name: arguments[name].copy_(pool) for name, pool in outputs.items()}
+
+
 @pytest.fixture
 def kernel_beside_reference(monkeypatch):
-    monkeypatch.setattr(
-        op_call, "REFERENCES", {"compress": lambda **a: through_kernel("compress", **a)}
-    )
+    monkeypatch.setattr(op_call, "REFERENCES", {"compress": in_place})
 
 
 @pytest.mark.usefixtures("kernel_beside_reference")
@@ -84,11 +90,13 @@ def kernel_beside_reference(monkeypatch):
 @pytest.mark.parametrize("cls", CLASSES)
 def test_chunks_of_three_sequences(cls, formats):
     cuts = [[130, 1, 129], [3], [5, 123, 8]]
+    if cls is not HCA:
+        cuts = [[30, 1, 9], [3], [5, 10, 8]]
     run_in_chunks(Compressor(cls, [sum(c) for c in cuts]), formats, cuts)
 
 
 @pytest.mark.usefixtures("kernel_beside_reference")
-@pytest.mark.parametrize("formats", [("fp32", "fp32"), ("fp8", "fp4")])
+@pytest.mark.parametrize("formats", [("fp8", "fp4")])
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_token_at_a_time(cls, formats):
     cuts = [[1] * 9, [5, 1, 1, 1, 2, 1], [2, 1, 1]]
@@ -189,12 +197,9 @@ def decoding(cls, num_seqs, format, last=(3, 7, 1027), others=True, seed=0):
 def test_many_sequences_decoding(cls, num_seqs, format):
     last = (127, 255, 1023) if cls is HCA else (3, 7, 1027)
     arguments = decoding(cls, num_seqs, format, last)
-    before = {name: arguments[name].cpu() for name in ("pool", "state_pool")}
-    found = {name: pool.cpu() for name, pool in run_kernel("compress", **arguments).items()}
-    assert (before["pool"] != found["pool"]).any()
-    expected = {n: t.cpu() for n, t in REFERENCES["compress"](**arguments).items()}
-    compare_pools(found, expected, before, arguments)
-    assert_same_bytes(found["state_pool"], expected["state_pool"])
+    expected = both(**arguments)
+    assert (arguments["pool"] != expected["pool"]).any()
+    assert (arguments["state_pool"] != expected["state_pool"]).any()
 
 
 @pytest.mark.parametrize("value", [-1, -(2**31), 2**31 - 1, 1 << 24])
@@ -254,10 +259,7 @@ def test_bad_numbers_stay_in_their_entries(cls):
     gates[3, 2 * lanes - 5] = torch.inf
     gates[4, lanes - 7] = torch.inf
     gates[5, lanes - 64 :] = 3e38
-    before = {name: arguments[name].cpu() for name in ("pool", "state_pool")}
-    found = {name: pool.cpu() for name, pool in run_kernel("compress", **arguments).items()}
-    expected = {n: t.cpu() for n, t in REFERENCES["compress"](**arguments).items()}
-    compare_pools(found, expected, before, arguments)
+    both(**arguments)
 
 
 def test_no_tokens():

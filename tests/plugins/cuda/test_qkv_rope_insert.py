@@ -7,10 +7,12 @@ Sums are added in another order than the reference's and cosines differ by a las
 import pytest
 import torch
 
+from dsv4_trt.plugins.reference import REFERENCES
 from tests.plugins.cuda.cuda_call import (
     assert_close,
     assert_same_bytes,
     kernels,
+    on_device,
     run_both,
     run_kernel,
 )
@@ -72,6 +74,12 @@ def compare(found, expected, format):
     assert_same_bytes(found["pool"], expected["pool"], share=FLIPS / 10)
 
 
+def both(**arguments):
+    """Kernel and reference, both on the GPU."""
+    found = run_kernel("qkv_rope_insert", **arguments)
+    return found, REFERENCES["qkv_rope_insert"](**on_device(arguments))
+
+
 @pytest.mark.parametrize("formats", FORMATS)
 def test_paged_sequences(formats):
     kv = layout(*formats)[SWA]
@@ -80,8 +88,7 @@ def test_paged_sequences(formats):
     for index, counts in enumerate(zip(*CUTS, strict=True)):
         step = paged.step(counts, padding=index % 3)
         before = paged.pool(SWA).clone()
-        found, expected = run_both(
-            "qkv_rope_insert",
+        found, expected = both(
             **random_rows(len(step.positions), 8, 512, dtype, index),
             inv_freq=INV_FREQ,
             positions=step.positions,
@@ -99,7 +106,7 @@ def test_paged_sequences(formats):
             window_pages=kv.window_pages,
         )
         compare(found, expected, formats[0])
-        rows, beyond = changed_rows(before, found["pool"], kv)
+        rows, beyond = changed_rows(before.cuda(), found["pool"], kv)
         assert rows == set(paged.named_rows(step, SWA, 1))
         assert not beyond
         paged.pool(SWA).copy_(expected["pool"])
@@ -122,11 +129,11 @@ def test_paged_sequences(formats):
     ],
 )
 def test_widths(tokens, heads, dim, format):
-    compare(*run_both("qkv_rope_insert", **alone(tokens, heads, dim, format)), format)
+    compare(*both(**alone(tokens, heads, dim, format)), format)
 
 
 def test_small_pages():
-    compare(*run_both("qkv_rope_insert", **alone(16, 2, 512, "fp8", 16, per_page=2)), "fp8")
+    compare(*both(**alone(16, 2, 512, "fp8", 16, per_page=2)), "fp8")
 
 
 @pytest.mark.parametrize("format", ["fp8", "bf16"])
