@@ -1,5 +1,6 @@
 // a + b in fp32, eight elements a thread.
 #include "add/add.h"
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "op_table.h"
 
@@ -43,6 +44,8 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
     const B* from = static_cast<const B*>(p.b);
     Out* out = static_cast<Out*>(p.out);
+    wait_for_previous();
+    allow_next();
     if (thread < p.vectors) {
         float a[kVector], b[kVector];
         load(a, p.a + thread * kVector);
@@ -71,8 +74,7 @@ void launch(const Call& call, void*, cudaStream_t stream) {
     const int64_t threads = p.vectors + (p.count - p.vectors * kVector);
     const auto chosen = b.dtype == DSV4_F32 ? (out.dtype == DSV4_F32 ? kernel<float, float> : kernel<float, bf16>)
                                             : (out.dtype == DSV4_F32 ? kernel<bf16, float> : kernel<bf16, bf16>);
-    chosen<<<ceil_div(threads, kThreads), kThreads, 0, stream>>>(p);
-    check_launch("add");
+    launch_dependent("add", chosen, ceil_div(threads, kThreads), kThreads, 0, stream, p);
 }
 
 const Registration registration("add", no_workspace, launch);

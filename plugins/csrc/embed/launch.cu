@@ -1,4 +1,5 @@
 // Rows of the local vocabulary slice; ids outside it give zeros.
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "embed/embed.h"
 #include "op_table.h"
@@ -27,6 +28,8 @@ template <class T, int kVector>
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     const int64_t token = blockIdx.x / p.parts;
     const int column = (blockIdx.x % p.parts * kThreads + threadIdx.x) * kVector;
+    wait_for_previous();
+    allow_next();
     if (column >= p.width) return;
     const int64_t row = int64_t(p.token_ids[token]) - *p.row_offset;
     alignas(16) bf16 values[kVector];
@@ -47,13 +50,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 template <class T>
 void run(Params p, bool vectors, cudaStream_t stream) {
     p.parts = ceil_div(p.width, kThreads * (vectors ? 8 : 1));
-    const unsigned blocks = static_cast<unsigned>(p.tokens * p.parts);
-    if (vectors) {
-        kernel<T, 8><<<blocks, kThreads, 0, stream>>>(p);
-    } else {
-        kernel<T, 1><<<blocks, kThreads, 0, stream>>>(p);
-    }
-    check_launch("embed");
+    launch_dependent("embed", vectors ? kernel<T, 8> : kernel<T, 1>, p.tokens * p.parts, kThreads, 0, stream, p);
 }
 
 void launch(const Call& call, void*, cudaStream_t stream) {

@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Combine p) {
     const int64_t token = blockIdx.x / p.parts;
     const int column = (blockIdx.x % p.parts * kThreads + threadIdx.x) * kSize;
     wait_for_previous();
+    allow_next();
     if (column >= p.width) return;
     const T* y = static_cast<const T*>(p.y) + column;
     const int32_t* place = p.place + token * p.picks;

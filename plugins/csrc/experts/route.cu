@@ -14,8 +14,9 @@ constexpr int kMaxBlocks = 128;
 
 __global__ void __launch_bounds__(kChunk) count(Routing r) {
     extern __shared__ int counts[];
-    allow_next();
     for (int e = threadIdx.x; e < r.local; e += kChunk) counts[e] = 0;
+    wait_for_previous();
+    allow_next();
     __syncthreads();
     const int end = min((blockIdx.x + 1) * r.share, r.pairs);
     for (int pair = blockIdx.x * r.share + threadIdx.x; pair < end; pair += kChunk) {
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kChunk) place(Routing r) {
     extern __shared__ int next[];  // [local], then [local] of scratch
     __shared__ alignas(16) int experts[kChunk];
     wait_for_previous();
+    allow_next();
     find_rows(r, next, next + r.local);
     const int end = min((blockIdx.x + 1) * r.share, r.pairs);
     for (int start = blockIdx.x * r.share; start < end; start += kChunk) {
@@ -117,8 +119,7 @@ void route(const Routing& routing, cudaStream_t stream) {
     r.blocks = routing_blocks(r.pairs);
     if (r.blocks == 1) return route_few(r, stream);
     r.share = ceil_div(ceil_div(r.pairs, kChunk), r.blocks) * kChunk;
-    count<<<r.blocks, kChunk, r.local * sizeof(int), stream>>>(r);
-    check_launch("experts.count");
+    launch_dependent("experts.count", count, r.blocks, kChunk, r.local * sizeof(int), stream, r);
     launch_dependent("experts.place", place, r.blocks, kChunk, 2 * r.local * sizeof(int), stream, r);
 }
 

@@ -9,9 +9,11 @@ __global__ void __launch_bounds__(kChunk) kernel(Routing r) {
     __shared__ alignas(16) int experts[kChunk];
     __shared__ unsigned starts[kChunk / 32];  // one bit a packed row: a tile begins there
     const int pair = threadIdx.x;
-    if (pair * 32 < r.experts) {  // on its way while the ids come
+    if (pair * 32 < r.experts) {  // on its way while the ids are made
         asm volatile("prefetch.global.L2 [%0];" ::"l"(r.expert_map + pair * 32));
     }
+    wait_for_previous();
+    allow_next();
     const int mine = pair < r.pairs ? local_expert(r, pair) : kNowhere;
     experts[pair] = mine;
     if (pair < kChunk / 32) starts[pair] = 0;
@@ -40,8 +42,7 @@ __global__ void __launch_bounds__(kChunk) kernel(Routing r) {
 }  // namespace
 
 void route_few(const Routing& r, cudaStream_t stream) {
-    kernel<<<1, ceil_div(r.pairs, 32) * 32, 0, stream>>>(r);
-    check_launch("experts.route_few");
+    launch_dependent("experts.route_few", kernel, 1, ceil_div(r.pairs, 32) * 32, 0, stream, r);
 }
 
 }  // namespace dsv4::experts

@@ -25,32 +25,57 @@ __device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t 
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// 16 bytes of a row, zeros outside the matrix. Volatile, so that all loads are on their way before the first
+// product waits for one.
 __device__ __forceinline__ uint4 load(const bf16* matrix, int row, int rows, int column, int depth) {
-    if (row >= rows || column >= depth) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(matrix + int64_t(row) * depth + column);
+    const bool inside = row < rows && column < depth;
+    const bf16* from = matrix + (inside ? int64_t(row) * depth + column : 0);
+    uint4 to;
+    asm volatile(
+        "{\n.reg .pred inside;\nsetp.ne.b32 inside, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\n"
+        "mov.b32 %3, 0;\n@inside ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+        : "=&r"(to.x), "=&r"(to.y), "=&r"(to.z), "=&r"(to.w)
+        : "l"(from), "r"(int(inside)));
+    return to;
 }
+
+// What a lane needs of one unit of the gate: 16 experts by 64 columns.
+struct Unit {
+    uint4 low[2], high[2];  // experts 0..7 and 8..15, by halves of the columns
+
+    __device__ __forceinline__ void load_from(const Params& p, int expert, int start) {
+        const bf16* gate = static_cast<const bf16*>(p.gate);
+        const int row = expert + threadIdx.x % 32 / 4;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int column = start + half * 32 + threadIdx.x % 4 * 8;
+            low[half] = load(gate, row, p.experts, column, p.depth);
+            high[half] = load(gate, row + 8, p.experts, column, p.depth);
+        }
+    }
+};
 
 // Takes kTiles times 8 tokens.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     __shared__ float sums[kWarps][kTiles * 8 * kStride];
-    allow_next();
     const bf16* x = static_cast<const bf16*>(p.x);
-    const bf16* gate = static_cast<const bf16*>(p.gate);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = lane / 4, quarter = lane % 4;
-    const int expert = blockIdx.x * kExperts, first = blockIdx.z * kTiles * 8;
+    const int expert_tiles = (p.experts + kExperts - 1) / kExperts;
+    const int expert = blockIdx.x % expert_tiles * kExperts;
+    const int split = blockIdx.x / expert_tiles % p.splits;
+    const int first = blockIdx.x / expert_tiles / p.splits * kTiles * 8;
 
+    int start = (split * kWarps + warp) * kUnit;
+    Unit next;
+    next.load_from(p, expert, start);  // zeros behind the last column
+    wait_for_previous();
+    allow_next();
     float sum[kTiles][4] = {};
-    const int step = p.splits * kWarps * kUnit;
-    for (int start = (blockIdx.y * kWarps + warp) * kUnit; start < p.depth; start += step) {
-        uint4 low[2], high[2], token[kTiles][2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int column = start + half * 32 + quarter * 8;
-            low[half] = load(gate, expert + row, p.experts, column, p.depth);
-            high[half] = load(gate, expert + row + 8, p.experts, column, p.depth);
-        }
+    while (start < p.depth) {
+        const Unit unit = next;
+        uint4 token[kTiles][2];
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -59,11 +84,13 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
                 token[tile][half] = load(x, first + tile * 8 + row, p.tokens, column, p.depth);
             }
         }
+        start += p.splits * kWarps * kUnit;
+        next.load_from(p, expert, start);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
 #pragma unroll
             for (int tile = 0; tile < kTiles; ++tile) {
-                const uint4 a = low[half], b = high[half], t = token[tile][half];
+                const uint4 a = unit.low[half], b = unit.high[half], t = token[tile][half];
                 multiply(sum[tile], a.x, b.x, a.y, b.y, t.x, t.y);
                 multiply(sum[tile], a.z, b.z, a.w, b.w, t.z, t.w);
             }
@@ -85,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
         float total = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) total += sums[w][token * kStride + column];
-        p.logits[(int64_t(blockIdx.y) * p.tokens + first + token) * p.experts + expert + column] = total;
+        p.logits[(int64_t(split) * p.tokens + first + token) * p.experts + expert + column] = total;
     }
 }
 
@@ -99,9 +126,8 @@ int few_splits(int tokens, int experts, int depth) {
 
 void few(const Params& p, cudaStream_t stream) {
     const auto chosen = p.tokens <= 8 ? kernel<1> : p.tokens <= 16 ? kernel<2> : p.tokens <= 32 ? kernel<4> : kernel<8>;
-    const dim3 grid(ceil_div(p.experts, kExperts), p.splits, ceil_div(p.tokens, kMostTokens));
-    chosen<<<grid, kThreads, 0, stream>>>(p);
-    check_launch("router.few");
+    const int blocks = ceil_div(p.experts, kExperts) * p.splits * ceil_div(p.tokens, kMostTokens);
+    launch_dependent("router.few", chosen, blocks, kThreads, 0, stream, p);
 }
 
 }  // namespace dsv4::router

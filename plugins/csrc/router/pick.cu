@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
         for (int e = threadIdx.x; e < p.experts; e += kThreads) keys[e] = __float_as_uint(p.bias[e]);
     }
     wait_for_previous();
+    allow_next();
     for (int e = threadIdx.x; e < p.experts; e += kThreads) {
         float logit = 0;
 #pragma unroll 8

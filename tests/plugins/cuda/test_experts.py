@@ -40,8 +40,9 @@ def bank(format, local, rows, cols, device, seed):
     return weight, scale.view(torch.int8)
 
 
-def call(format, act, dtype, sizes, ids, expert_map, *, device="cpu", local=None):
-    """The op's arguments for these picks `[T, K]`; all tensors on `device`."""
+def call(format, act, dtype, sizes, ids, expert_map, *, local=None):
+    """The op's arguments for these picks `[T, K]`; all tensors are on the GPU."""
+    device = "cuda"
     hidden, width = sizes
     generator = torch.Generator(device).manual_seed(ids.shape[0])
     local = int(expert_map.max()) + 1 if local is None else local
@@ -69,8 +70,7 @@ def call(format, act, dtype, sizes, ids, expert_map, *, device="cpu", local=None
 
 def compare(arguments):
     """Runs both; returns the kernel's output."""
-    device = arguments["x"].device.type
-    found, expected = run_both("experts", reference_device=device, **arguments)
+    found, expected = run_both("experts", reference_device="cuda", **arguments)
     assert_close(found["out"], expected["out"], relative=RELATIVE[arguments["x"].dtype])
     return found["out"]
 
@@ -102,15 +102,15 @@ def remote(experts, every, seed=0):
     return expert_map
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 3, 8, 33, 64, 130, 600])
+@pytest.mark.parametrize("tokens", [1, 3, 8, 33, 130, 600])
 @pytest.mark.parametrize(("format", "act", "dtype"), FORMATS)
 def test_tiny(format, act, dtype, tokens):
     ids = hostile(picks(tokens, 2, 8), 8)
     compare(call(format, act, dtype, TINY, ids, remote(8, 1)))
 
 
-@pytest.mark.parametrize("tokens", [1, 8, 33, 600])
-@pytest.mark.parametrize(("format", "act", "dtype"), FORMATS)
+@pytest.mark.parametrize("tokens", [2, 64, 600])
+@pytest.mark.parametrize(("format", "act", "dtype"), FORMATS[::2])
 def test_some_experts_are_elsewhere(format, act, dtype, tokens):
     ids = hostile(picks(tokens, 6, 16), 16)
     compare(call(format, act, dtype, TINY, ids, remote(16, 4)))
@@ -118,34 +118,32 @@ def test_some_experts_are_elsewhere(format, act, dtype, tokens):
 
 @pytest.mark.parametrize("tokens", [1, 3, 8, 64, 130, 600])
 def test_flash(tokens):
-    arguments = call(
-        "fp4", "act8_128", BF16, FLASH, picks(tokens, 6, 32), remote(32, 2), device="cuda"
-    )
+    arguments = call("fp4", "act8_128", BF16, FLASH, picks(tokens, 6, 32), remote(32, 2))
     compare(arguments)
 
 
 @pytest.mark.parametrize(("format", "act"), [("fp4", "none"), ("fp8", "act8_128")])
 @pytest.mark.parametrize("tokens", [2, 200])
 def test_flash_in_other_formats(format, act, tokens):
-    compare(call(format, act, BF16, FLASH, picks(tokens, 6, 8), remote(8, 1), device="cuda"))
+    compare(call(format, act, BF16, FLASH, picks(tokens, 6, 8), remote(8, 1)))
 
 
 def test_flash_with_all_experts():
     ids = picks(130, 6, 256)
-    compare(call("fp4", "act8_128", BF16, FLASH, ids, remote(256, 1), device="cuda"))
+    compare(call("fp4", "act8_128", BF16, FLASH, ids, remote(256, 1)))
 
 
 @pytest.mark.parametrize("tokens", [1, 33])
 def test_pro(tokens):
     ids = picks(tokens, 6, 384)
-    compare(call("fp4", "act8_128", BF16, PRO, ids, remote(384, 16), device="cuda"))
+    compare(call("fp4", "act8_128", BF16, PRO, ids, remote(384, 16)))
 
 
 @pytest.mark.parametrize("experts", [3, 256, 384])
 def test_many_tokens(experts):
     """Pairs for more blocks than there are, and several chunks in each."""
     ids = hostile(picks(8192, 3 if experts == 3 else 6, experts), experts)
-    arguments = call("fp4", "act8_128", BF16, TINY, ids, remote(experts, 1), device="cuda")
+    arguments = call("fp4", "act8_128", BF16, TINY, ids, remote(experts, 1))
     compare(arguments)
 
 
@@ -176,10 +174,10 @@ def test_map_beyond_the_local_experts_is_nothing():
     arguments = call("fp4", "none", BF16, TINY, picks(9, 2, 8), remote(8, 1))
     wrong = dict(arguments, expert_map=arguments["expert_map"].clone())
     right = dict(arguments, expert_map=arguments["expert_map"].clone())
-    wrong["expert_map"][[2, 5]] = torch.tensor([8, 2**31 - 1], dtype=torch.int32)
+    wrong["expert_map"][[2, 5]] = torch.tensor([8, 2**31 - 1]).to("cuda", torch.int32)
     right["expert_map"][[2, 5]] = -1
-    outs = [run_both("experts", **right)[0], kernels()["experts"](**to_cuda(wrong))]
-    assert_same_bytes(outs[0]["out"], outs[1]["out"].cpu())
+    outs = [kernels()["experts"](**arguments)["out"] for arguments in (right, wrong)]
+    assert_same_bytes(*outs)
 
 
 @pytest.mark.parametrize("tokens", [9, 130])
@@ -189,7 +187,7 @@ def test_bad_numbers_stay_in_their_token(format, act, dtype, tokens):
     clean = compare(arguments)
     arguments["weights"][1, 0] = torch.nan
     arguments["weights"][2] = 0.0
-    arguments["weights"][4] = torch.tensor([-1.5, -0.0])
+    arguments["weights"][4] = torch.tensor([-1.5, -0.0], device="cuda")
     arguments["x"][6, 100] = torch.nan
     arguments["x"][7, 3] = torch.inf
     out = compare(arguments)
@@ -201,12 +199,12 @@ def test_bad_numbers_stay_in_their_token(format, act, dtype, tokens):
 
 def test_no_tokens():
     arguments = call("fp4", "act8_128", BF16, TINY, picks(0, 2, 8), remote(8, 1))
-    assert kernels()["experts"](**to_cuda(arguments))["out"].shape == (0, 256)
+    assert kernels()["experts"](**arguments)["out"].shape == (0, 256)
 
 
 def test_last_expert_beyond_4_gib():
     hidden, width = PRO
-    arguments = call("fp4", "act8_128", BF16, PRO, torch.zeros(3, 1), torch.zeros(1), device="cuda")
+    arguments = call("fp4", "act8_128", BF16, PRO, torch.zeros(3, 1), torch.zeros(1))
     expected = kernels()["experts"](**arguments)["out"]
     large = dict(arguments, expert_ids=arguments["expert_ids"] + 383)
     large["expert_map"] = torch.arange(384, dtype=torch.int32, device="cuda")
@@ -223,9 +221,7 @@ def test_last_expert_beyond_4_gib():
 @pytest.mark.parametrize("tokens", [4, 130])
 def test_captured_and_repeated(tokens):
     """One graph serves any routing, and the same routing gives the same bits."""
-    arguments = call(
-        "fp4", "act8_128", BF16, FLASH, picks(tokens, 6, 16), remote(16, 2), device="cuda"
-    )
+    arguments = call("fp4", "act8_128", BF16, FLASH, picks(tokens, 6, 16), remote(16, 2))
     ids = arguments["expert_ids"]
     routings = [ids.clone(), torch.full_like(ids, 4), torch.full_like(ids, -1)]
     graph = torch.cuda.CUDAGraph()
@@ -238,7 +234,3 @@ def test_captured_and_repeated(tokens):
         captured.view(torch.int8).fill_(-1)
         graph.replay()
         assert torch.equal(captured, expected)
-
-
-def to_cuda(arguments):
-    return {n: v.cuda() if isinstance(v, torch.Tensor) else v for n, v in arguments.items()}
