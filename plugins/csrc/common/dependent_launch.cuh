@@ -15,7 +15,8 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// The next kernel may be set up from here on.
+// The next kernel may be set up from here on. Comes after wait_for_previous(), so that the next one, too, may
+// rely on all before this one having ended.
 __device__ __forceinline__ void allow_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
