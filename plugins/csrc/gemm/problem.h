@@ -49,7 +49,7 @@ struct Problem {
     const Tile* tiles;          // device; null: every group multiplies with all `tokens` rows
     const int32_t* num_tiles;   // device
     int max_tiles;              // a bound on *num_tiles, from sizes alone; 0: there are no tiles
-    int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 64 to 128, best 128
+    int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 64 to 128, in codes at most 96
 
     Epilogue epilogue;
     float swiglu_limit;

@@ -101,11 +101,13 @@ __device__ __forceinline__ uint64_t swizzled_tile(uint32_t address) {
     if constexpr (N == n && kCodes) {                                                                               \
         asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
                      "k32.f32.e4m3.e4m3 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
-                     ", add, 1, 1;}" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd)); \
+                     ", add, 1, 1;}"                                                                                \
+                     : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));                \
     } else if constexpr (N == n) {                                                                                  \
         asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
                      "k16.f32.bf16.bf16 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
-                     ", add, 1, 1, 0;}" : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd)); \
+                     ", add, 1, 1, 0;}"                                                                             \
+                     : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));                \
     }
 
 // d = (kAdd ? d : 0) + a * b^T. a is this thread's part of 64 rows x 32 bytes: row thread / 4 of its warp's 16 rows
@@ -135,20 +137,13 @@ __device__ __forceinline__ void multiply_line(float (&d)[kSize], const uint32_t 
     products_commit();
 }
 
-// For 16 * parts tokens.
-template <bool kCodes, int kSize>
-__device__ __forceinline__ void multiply_line(int parts, float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
-    switch (parts) {
-        case 1: return multiply_line<16, kCodes>(d, a, b);
-        case 2: return multiply_line<32, kCodes>(d, a, b);
-        case 3: return multiply_line<48, kCodes>(d, a, b);
-        case 4: return multiply_line<64, kCodes>(d, a, b);
-        case 5: return multiply_line<80, kCodes>(d, a, b);
-        case 6: return multiply_line<96, kCodes>(d, a, b);
-        case 7: return multiply_line<112, kCodes>(d, a, b);
-        default:
-            if constexpr (kSize == 64) multiply_line<128, kCodes>(d, a, b);
+// For kGrain * parts tokens.
+template <int kGrain, bool kCodes, int kWidth = kGrain, int kSize>
+__device__ __forceinline__ void multiply_parts(int parts, float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
+    if constexpr (kWidth + kGrain <= 2 * kSize) {
+        if (parts * kGrain > kWidth) return multiply_parts<kGrain, kCodes, kWidth + kGrain>(parts, d, a, b);
     }
+    multiply_line<kWidth, kCodes>(d, a, b);
 }
 
 // The compiler moves no use of these accumulators across this.

@@ -1,4 +1,4 @@
-// Chooses tiles for a `wide` product, prepares its inputs and starts its kernel.
+// Chooses kind and tiles of a `wide` product, prepares its inputs and starts its kernel.
 #include <algorithm>
 
 #include "gemm/wide.h"
@@ -9,47 +9,73 @@ namespace {
 constexpr int kLeastTokens = 64;
 constexpr int64_t kMostInputs = 128 << 20;  // bytes of prepared inputs at a time, where tokens can be split
 
-bool prepares(const Problem& p) { return p.act != Act::kNone || p.weight_format != Weight::kBf16; }
-
 // Sizes alone decide: where a workspace is asked for, pointers need not be set yet.
 bool tiled(const Problem& p) { return p.max_tiles > 0; }
 
 // Without tiles every group has its own section of a row of x.
 int sections(const Problem& p) { return tiled(p) ? 1 : p.groups; }
 
-// Tokens whose inputs are prepared at once.
-int chunk_tokens(const Problem& p) {
-    const int64_t row = int64_t(sections(p)) * p.depth * 2;
-    if (!prepares(p) || tiled(p) || p.x_rows > 0 || p.tokens * row <= kMostInputs) return p.tokens;
-    return static_cast<int>(std::max<int64_t>(kMostInputs / row / kWideTokens, 1)) * kWideTokens;
-}
-
 struct Shape {
+    bool codes;
     int row_halves, tile_tokens;  // a tile has 128 * row_halves weight rows
 };
 
-// Cycles of the longest block, roughly: products, or what has to be decoded or read whatever the tokens.
+// Cycles of the longest block, roughly: for 64 inputs its products, or what is to be decoded whatever the tokens.
 double cost(const Problem& p, int tokens, const Shape& s) {
     const int64_t token_tiles = tiled(p) ? p.max_tiles : int64_t(p.groups) * ceil_div(tokens, s.tile_tokens);
     const int64_t tiles = token_tiles * ceil_div(p.rows, 128 * s.row_halves);
-    const double stage = s.row_halves * std::max(4.0 * s.tile_tokens, 300.0);
-    return double(ceil_div(tiles, multiprocessors())) * (p.depth / kWideDepth * stage + 3000);
+    const double stage = s.codes ? std::max(3.2 * s.tile_tokens, 200.0) : std::max(4.6 * s.tile_tokens, 300.0);
+    return double(ceil_div(tiles, multiprocessors())) * (p.depth / 64 * s.row_halves * stage + 3000);
+}
+
+bool possible(const Problem& p, const Shape& s) {
+    if (s.tile_tokens > (s.codes ? kWideCodeTokens : kWideTokens)) return false;
+    if (!s.codes) return true;
+    const bool rounded = p.act == Act::kAct8 ? p.weight_format != Weight::kBf16
+                                             : p.act == Act::kCodes && p.weight_format == Weight::kE4M3;
+    // what the sums lose stays below the rounding of a bf16 result
+    return rounded && s.row_halves == 2 && p.out_dtype == DSV4_BF16;
 }
 
 Shape best_shape(const Problem& p, int tokens) {
-    Shape best = {};
-    for (int row_halves : {2, 1}) {
-        for (int tile_tokens : {kWideTokens, kWideTokens / 2}) {
-            if (tiled(p) && tile_tokens != kWideTokens) continue;  // tiles are made already
-            const Shape shape = {row_halves, tiled(p) ? p.tile_tokens : tile_tokens};
-            if (best.row_halves == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
+    Shape best = {false, 0, 0};
+    for (bool codes : {true, false}) {
+        for (int row_halves : {2, 1}) {
+            const int most = codes ? kWideCodeTokens : kWideTokens;
+            for (int tile_tokens : {most, most / 2}) {
+                const Shape shape = {codes, row_halves, tiled(p) ? p.tile_tokens : tile_tokens};
+                if (!possible(p, shape)) continue;
+                if (best.row_halves == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
+            }
         }
     }
     return best;
 }
 
+// What a row of x takes in the workspace: its values, where they are not read from x itself, and their scales.
+int64_t value_bytes(const Problem& p, bool codes) {
+    const int64_t width = int64_t(sections(p)) * p.depth;
+    if (codes) return p.act == Act::kCodes ? 0 : width;
+    return p.act == Act::kNone && p.weight_format == Weight::kBf16 ? 0 : 2 * width;
+}
+
+int64_t scale_bytes(const Problem& p, bool codes) { return codes ? int64_t(sections(p)) * (p.depth / 128) * 4 : 0; }
+
+int64_t row_bytes(const Problem& p, bool codes) { return value_bytes(p, codes) + scale_bytes(p, codes); }
+
+// Tokens whose inputs are prepared at once.
+int chunk_tokens(const Problem& p, bool codes) {
+    const int64_t row = row_bytes(p, codes);
+    if (tiled(p) || p.x_rows > 0 || p.tokens * row <= kMostInputs) return p.tokens;
+    const int unit = codes ? 8 * kWideCodeTokens : kWideTokens;
+    return static_cast<int>(std::max<int64_t>(kMostInputs / row / unit, 1)) * unit;
+}
+
+int prepared_rows(const Problem& p, bool codes) { return p.x_rows > 0 ? p.x_rows : chunk_tokens(p, codes); }
+
 WideParams params_of(const Problem& p, const Shape& shape) {
     const bool e2m1 = p.weight_format == Weight::kE2M1, e4m3 = p.weight_format == Weight::kE4M3;
+    const int x_bytes = p.x_dtype == DSV4_F8_E4M3 ? 1 : 2;
     WideParams w = {};
     w.weight = static_cast<const uint8_t*>(p.weight), w.scale = p.scale;
     w.weight_row = e2m1 ? p.depth / 2 : e4m3 ? p.depth : 2 * p.depth;
@@ -57,8 +83,8 @@ WideParams params_of(const Problem& p, const Shape& shape) {
     w.weight_group = int64_t(p.rows) * w.weight_row;
     w.scale_group = int64_t(e2m1 ? p.rows : ceil_div(p.rows, 128)) * w.scale_row;
     w.groups = p.groups, w.rows = p.rows, w.depth = p.depth;
-    w.x = static_cast<const __nv_bfloat16*>(p.x);
-    w.x_row_stride = p.x_row_stride, w.x_group_stride = tiled(p) ? 0 : p.x_group_stride;
+    w.x = static_cast<const uint8_t*>(p.x);
+    w.x_row_stride = p.x_row_stride * x_bytes, w.x_group_stride = tiled(p) ? 0 : p.x_group_stride * x_bytes;
     w.gather = p.gather;
     w.tokens = p.tokens;
     w.tiles = p.tiles, w.num_tiles = p.num_tiles, w.max_tiles = p.max_tiles;
@@ -74,29 +100,51 @@ WideParams params_of(const Problem& p, const Shape& shape) {
     return w;
 }
 
-// The `rows` rows of x from row `first` on, prepared in the workspace.
-void prepare(const Problem& p, int first, int rows, WideParams& w, void* workspace, cudaStream_t stream) {
+// Prepares `rows` rows of x in the workspace.
+void prepare(const Problem& p, bool codes, int rows, WideParams& w, void* workspace, cudaStream_t stream) {
+    if (row_bytes(p, codes) == 0) return;
+    const int64_t values = value_bytes(p, codes);
     WideInputs inputs = {};
-    const int64_t offset = first * p.x_row_stride;
-    inputs.x = static_cast<const char*>(p.x) + offset * (p.x_dtype == DSV4_F8_E4M3 ? 1 : 2);
-    inputs.x_scale = p.act == Act::kCodes ? p.x_scale + offset / 128 : nullptr;
-    inputs.act = p.act;
+    inputs.x = p.x, inputs.x_scale = p.x_scale, inputs.act = p.act;
     inputs.row_stride = p.x_row_stride, inputs.section_stride = p.x_group_stride;
     inputs.rows = rows, inputs.sections = sections(p), inputs.depth = p.depth;
-    inputs.out = static_cast<__nv_bfloat16*>(workspace);
-    wide_inputs(inputs, p.weight_format, stream);
-    w.x = inputs.out;
-    w.x_row_stride = int64_t(inputs.sections) * p.depth;
-    w.x_group_stride = tiled(p) ? 0 : p.depth;
+    inputs.out = workspace;
+    inputs.out_scale = reinterpret_cast<float*>(static_cast<char*>(workspace) + rows * values);
+    if (values > 0) {
+        w.x = static_cast<const uint8_t*>(workspace);
+        w.x_row_stride = values;
+        w.x_group_stride = tiled(p) ? 0 : values / sections(p);
+    }
+    if (!codes) return wide_inputs(inputs, p.weight_format, stream);
+    w.x_scale = inputs.out_scale;
+    w.x_scale_row = sections(p) * (p.depth / 128);
+    w.x_scale_group = tiled(p) ? 0 : p.depth / 128;
+    values > 0 ? wide_codes(inputs, p.weight_format, stream) : wide_scales(inputs, stream);
 }
 
-void start(const Problem& p, const WideParams& w, int row_halves, cudaStream_t stream) {
+void start(const Problem& p, const WideParams& w, const Shape& shape, cudaStream_t stream) {
     const int64_t token_tiles = tiled(p) ? p.max_tiles : int64_t(w.groups) * w.token_tiles;
     const int blocks = static_cast<int>(std::min<int64_t>(token_tiles * w.row_blocks, multiprocessors()));
+    const bool e4m3 = p.weight_format == Weight::kE4M3;
     if (blocks == 0) return;
-    if (p.weight_format == Weight::kBf16) launch_wide<Weight::kBf16>(w, row_halves, blocks, stream);
-    else if (p.weight_format == Weight::kE4M3) launch_wide<Weight::kE4M3>(w, row_halves, blocks, stream);
-    else launch_wide<Weight::kE2M1>(w, row_halves, blocks, stream);
+    if (shape.codes) {
+        return (e4m3 ? launch_wide_codes<Weight::kE4M3> : launch_wide_codes<Weight::kE2M1>)(w, blocks, stream);
+    }
+    if (p.weight_format == Weight::kBf16) launch_wide<Weight::kBf16>(w, shape.row_halves, blocks, stream);
+    else if (e4m3) launch_wide<Weight::kE4M3>(w, shape.row_halves, blocks, stream);
+    else launch_wide<Weight::kE2M1>(w, shape.row_halves, blocks, stream);
+}
+
+// Tokens `first` .. `first + count` of a product.
+Problem part_of(const Problem& p, int first, int count) {
+    Problem part = p;
+    part.tokens = count;
+    part.x = static_cast<const char*>(p.x) + first * p.x_row_stride * (p.x_dtype == DSV4_F8_E4M3 ? 1 : 2);
+    if (p.x_scale) part.x_scale = p.x_scale + first * (p.x_row_stride / 128);
+    if (p.row_weights) part.row_weights = p.row_weights + first;
+    if (p.scatter) part.scatter = p.scatter + first;
+    else part.out = static_cast<char*>(p.out) + first * p.out_row_stride * (p.out_dtype == DSV4_BF16 ? 2 : 4);
+    return part;
 }
 
 }  // namespace
@@ -104,7 +152,7 @@ void start(const Problem& p, const WideParams& w, int row_halves, cudaStream_t s
 bool wide_fits(const Problem& p) {
     const bool type = p.x_dtype == DSV4_BF16 || (p.x_dtype == DSV4_F8_E4M3 && p.act == Act::kCodes);
     const bool enough = tiled(p) ? p.tile_tokens >= kLeastTokens && p.tile_tokens <= kWideTokens
-                                : p.tokens >= kLeastTokens;
+                                 : p.tokens >= kLeastTokens;
     const bool rows = p.rows % (p.epilogue == Epilogue::kSwiglu ? 32 : 8) == 0 && p.depth % 128 == 0 && p.depth > 0;
     const int x_unit = p.act == Act::kCodes ? 128 : 16;
     const bool strides = p.x_row_stride % x_unit == 0 && p.x_group_stride % x_unit == 0 &&
@@ -113,26 +161,19 @@ bool wide_fits(const Problem& p) {
 }
 
 size_t wide_workspace(const Problem& p) {
-    if (!prepares(p)) return 0;
-    return size_t(p.x_rows > 0 ? p.x_rows : chunk_tokens(p)) * sections(p) * p.depth * 2;
+    const bool codes = best_shape(p, p.tokens).codes;
+    return size_t(prepared_rows(p, codes)) * row_bytes(p, codes);
 }
 
 void wide(const Problem& p, void* workspace, cudaStream_t stream) {
     DSV4_REQUIRE(!p.gather || p.x_rows > 0, "rows of x are picked, but how many it has is not said");
-    const int chunk = chunk_tokens(p);
+    const Shape shape = best_shape(p, p.tokens);
+    const int chunk = chunk_tokens(p, shape.codes);
     for (int first = 0; first < p.tokens; first += chunk) {
-        Problem part = p;
-        part.tokens = std::min(chunk, p.tokens - first);
-        if (p.scatter) {
-            part.scatter = p.scatter + first;
-        } else {
-            part.out = static_cast<char*>(p.out) + first * p.out_row_stride * (p.out_dtype == DSV4_BF16 ? 2 : 4);
-        }
-        if (p.row_weights) part.row_weights = p.row_weights + first;
-        const Shape shape = best_shape(part, part.tokens);
+        const Problem part = part_of(p, first, std::min(chunk, p.tokens - first));
         WideParams w = params_of(part, shape);
-        if (prepares(p)) prepare(p, first, p.x_rows > 0 ? p.x_rows : part.tokens, w, workspace, stream);
-        start(part, w, shape.row_halves, stream);
+        prepare(part, shape.codes, p.x_rows > 0 ? p.x_rows : part.tokens, w, workspace, stream);
+        start(part, w, shape, stream);
     }
 }
 

@@ -1,71 +1,36 @@
-// The two warpgroups of `wide` that multiply, and what they do with the sums.
+// The two warpgroups of `wide` that multiply in bf16.
 #pragma once
 
-#include "common/pack.cuh"
 #include "common/reduce.cuh"
-#include "gemm/wide_tiles.cuh"
+#include "gemm/wide_store.cuh"
 
 namespace dsv4::gemm {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// silu(gate) * up with torch's clamps, through which NaN passes; both were bf16 in between.
-__device__ __forceinline__ float swiglu(float gate, float up, float limit) {
-    gate = rounded<bf16>(gate), up = rounded<bf16>(up);
-    gate = gate > limit ? limit : gate;
-    up = up > limit ? limit : up < -limit ? -limit : up;
-    return __fdividef(gate, 1 + __expf(-gate)) * up;
-}
-
-template <int kCount>
-__device__ __forceinline__ void store_row(float* to, const float (&values)[kCount]) {
-    Pack<float, kCount> pack;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) pack.at[i] = values[i];
-    store_pack<kCount>(to, pack);
-}
-
-template <int kCount>
-__device__ __forceinline__ void store_row(bf16* to, const float (&values)[kCount]) {
-    if constexpr (kCount == 1) {
-        *to = from_float<bf16>(values[0]);
-    } else {
-        Pack<__nv_bfloat162, kCount / 2> pack;
-#pragma unroll
-        for (int i = 0; i < kCount / 2; ++i) pack.at[i] = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
-        *reinterpret_cast<Pack<__nv_bfloat162, kCount / 2>*>(to) = pack;
-    }
-}
-
 template <Weight kFormat, int kBlocks>
-struct Consumer {
-    using Layout = Shared<kFormat, kBlocks>;
+struct Consumer : Sums<kBlocks, kWideTokens> {
+    using Base = Sums<kBlocks, kWideTokens>;
+    using Base::p, Base::sums, Base::lane, Base::first_row;
+    using Layout = Shared<kFormat, kBlocks, false>;
 
-    // Of each token of the tile, for this warpgroup.
-    struct Tokens {
-        int row[kWideTokens];  // of out
-        float weight[kWideTokens];
-    };
-
-    const WideParams& p;
-    const char* stages;      // shared memory
-    Tokens& tokens;
-    uint32_t full, empty;
-    int thread, group;       // of this warpgroup, and which one it is
+    const char* stages;   // shared memory
     int slot = 0;
     uint32_t phase = 0;
-    float sums[kBlocks][64];
-    uint32_t nans;                // kE4M3: bits 8 * i + 7 - (2 * block + half) of rows that had a NaN code
-    uint32_t scales[2];           // kE4M3: of rows g and g + 8, for the present 128 inputs
+    uint32_t nans;        // kE4M3: bits 8 * i + 7 - (2 * block + half) of rows that had a NaN code
+    uint32_t scales[2];   // kE4M3: of rows g and g + 8, for the present 128 inputs
     uint8_t next_scales[2];
-    uint32_t scale_at[2];         // offsets of theirs
+    uint32_t scale_at[2];  // offsets of theirs
 
-    __device__ int lane() const { return thread % 32; }
-    __device__ int first_row() const { return (group * 4 + thread / 32) * 16 * kBlocks; }  // of the tile: this warp's
+    __device__ Consumer(const Base& base, const char* stages)
+        : Base(base.p, base.tokens, base.thread, base.group), stages(stages) {}
+
+    __device__ uint32_t full(int slot) const { return shared_address(stages) + Layout::kBarriers + 8 * slot; }
+    __device__ uint32_t empty(int slot) const { return full(slot) + 8 * Layout::kStages; }
 
     __device__ void release(int used) const {
         __syncwarp();
-        if (lane() == 0) barrier_arrive(empty + used * 8);
+        if (lane() == 0) barrier_arrive(empty(used));
     }
 
     __device__ void fetch_scales(int depth_block) {
@@ -79,7 +44,7 @@ struct Consumer {
             if (stage % 2) return;
 #pragma unroll
             for (int half = 0; half < 2; ++half) scales[half] = scale2(next_scales[half]);
-            if (stage + 2 < p.depth / kWideDepth) fetch_scales(stage / 2 + 1);
+            if (stage + 2 < p.depth / (kLine / 2)) fetch_scales(stage / 2 + 1);
         }
     }
 
@@ -100,7 +65,7 @@ struct Consumer {
     // While the products of one fragment run, the next fragment is decoded into other registers. The tile has
     // 16 * parts tokens.
     __device__ void multiply_tile(int parts) {
-        const int depth_stages = p.depth / kWideDepth;  // even
+        const int depth_stages = p.depth / (kLine / 2);  // even
         uint32_t a[2][16];
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) hold(sums[block]);
@@ -111,12 +76,12 @@ struct Consumer {
             for (int turn = 0; turn < 2; ++turn) {
                 const int block = kBlocks == 2 ? turn : 0, stage = kBlocks == 2 ? pair : pair * 2 + turn;
                 if (block == 0) {
-                    barrier_wait(full + slot * 8, phase);
+                    barrier_wait(full(slot), phase);
                     advance_scales(stage);
                 }
                 decode(a[turn], block, stage);
                 // one loop for all widths: as many loops would not find enough registers
-                multiply_line<false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
+                multiply_parts<16, false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
                 products_wait<1>();
                 if (block == 0 && stage > 0) release(before);  // all its products are done
                 if (block == kBlocks - 1) {
@@ -133,11 +98,7 @@ struct Consumer {
 
     __device__ void begin_tile(const WideTile& tile) {
         nans = 0;
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-#pragma unroll
-            for (int i = 0; i < 64; ++i) sums[block][i] = 0;
-        }
+        this->clear();
         if constexpr (kFormat == Weight::kE4M3) {
             const RowMap<kBlocks> map(p, tile.row_block);
 #pragma unroll
@@ -166,66 +127,16 @@ struct Consumer {
         }
     }
 
-    // Brings what the end of the tile needs to shared memory while the products run.
-    __device__ void fetch_tokens(const WideTile& tile) const {
-        sync_warpgroup(1 + group);  // the tile before is stored
-        const bool any = thread < tile.count;
-        const int packed = tile.begin + thread;
-        const uint32_t to = shared_address(tokens.row + thread);
-        if (p.scatter) copy4(to, p.scatter + (any ? packed : 0), any);
-        if (p.row_weights) copy4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
-        commit_copies();
-    }
-
-    template <bool kSwiglu, class Out>
-    __device__ void store_rows(const WideTile& tile) const {
-        const RowMap<kBlocks> map(p, tile.row_block);
-        const int row = map.base(first_row() + lane() / 4);
-        if (row >= map.limit) return;
-        Out* out = static_cast<Out*>(p.out) + tile.group * p.out_group_stride + row;
-        const int stride = static_cast<int>(p.out_row_stride);
-#pragma unroll
-        for (int i = 0; i < kWideTokens / 4; ++i) {
-            const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2, at = i / 2 * 4 + i % 2;
-            if (token >= tile.count) continue;
-            Out* to = out + int64_t(p.scatter ? tokens.row[token] : tile.begin + token) * stride;
-            if constexpr (kSwiglu) {
-                const float weight = p.row_weights ? tokens.weight[token] : 1;
-                float values[kBlocks];
-#pragma unroll
-                for (int k = 0; k < kBlocks; ++k) {
-                    values[k] = swiglu(sums[k][at], sums[k][at + 2], p.swiglu_limit) * weight;
-                }
-                store_row(to, values);
-            } else {
-                float values[2 * kBlocks];
-#pragma unroll
-                for (int k = 0; k < 2 * kBlocks; ++k) values[k] = sums[k / 2][at + k % 2 * 2];
-                store_row(to, values);
-            }
-        }
-    }
-
-    __device__ void store_tile(const WideTile& tile) const {
-        wait_copies<0>();
-        sync_warpgroup(1 + group);
-        if (p.swiglu) {
-            p.out_bf16 ? store_rows<true, bf16>(tile) : store_rows<true, float>(tile);
-        } else {
-            p.out_bf16 ? store_rows<false, bf16>(tile) : store_rows<false, float>(tile);
-        }
-    }
-
     __device__ void run() {
         const int tiles = count_tiles(p);
         for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
             const WideTile tile = tile_at(p, index);
             if (tile.count <= 0) continue;
-            fetch_tokens(tile);
+            this->fetch_tokens(tile);
             begin_tile(tile);
             multiply_tile((tile.count + 15) / 16);
             spread_nans();
-            store_tile(tile_at(p, index));  // looked up again: its registers are needed in between
+            this->store_tile(tile_at(p, index));  // looked up again: its registers are needed in between
         }
     }
 };

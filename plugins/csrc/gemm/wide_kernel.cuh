@@ -4,6 +4,7 @@
 // A block stays and makes tile after tile. One warpgroup copies, two multiply.
 #pragma once
 
+#include "gemm/wide_codes_consumer.cuh"
 #include "gemm/wide_consumer.cuh"
 #include "gemm/wide_producer.cuh"
 
@@ -11,10 +12,10 @@ namespace dsv4::gemm {
 
 constexpr int kWideThreads = 384;
 
-template <Weight kFormat, int kBlocks>
+template <Weight kFormat, int kBlocks, bool kCodes>
 __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_constant__ WideParams p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    using Layout = Shared<kFormat, kBlocks>;
+    using Layout = Shared<kFormat, kBlocks, kCodes>;
     extern __shared__ char raw[];
     char* shared = raw + (-shared_address(raw) & 1023);
     const uint32_t full = shared_address(shared) + Layout::kBarriers, empty = full + 8 * Layout::kStages;
@@ -24,27 +25,34 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
             barrier_init(empty + 8 * i, 8);  // and one from each multiplying warp
         }
     }
+    if constexpr (Layout::kTable > 0) {
+        fill_code_table(reinterpret_cast<uint2*>(shared + Layout::kTableAt), threadIdx.x);
+    }
     __syncthreads();
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     // 3 x 128 threads start with 168 registers each
     if (group == 0) {
         fewer_registers<56>();
-        Producer<kFormat, kBlocks> producer{p, shared_address(shared), full, empty, thread};
+        Producer<kFormat, kBlocks, kCodes> producer{p, shared_address(shared), full, empty, thread};
         producer.run();
     } else {
         more_registers<224>();
-        using Role = Consumer<kFormat, kBlocks>;
-        auto* tokens = reinterpret_cast<typename Role::Tokens*>(shared + Layout::kStages * Layout::kStage);
-        Role consumer{p, shared, tokens[group - 1], full, empty, thread, group - 1};
-        consumer.run();
+        auto* tokens = reinterpret_cast<WideTokens*>(shared + Layout::kStages * Layout::kStage) + (group - 1);
+        if constexpr (kCodes) {
+            CodesConsumer<kFormat> consumer({p, *tokens, thread, group - 1}, shared);
+            consumer.run();
+        } else {
+            Consumer<kFormat, kBlocks> consumer({p, *tokens, thread, group - 1}, shared);
+            consumer.run();
+        }
     }
 #endif
 }
 
-template <Weight kFormat, int kBlocks>
+template <Weight kFormat, int kBlocks, bool kCodes>
 void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
-    constexpr int kBytes = Shared<kFormat, kBlocks>::kBytes;
-    const auto kernel = wide_kernel<kFormat, kBlocks>;
+    constexpr int kBytes = Shared<kFormat, kBlocks, kCodes>::kBytes;
+    const auto kernel = wide_kernel<kFormat, kBlocks, kCodes>;
     cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     DSV4_REQUIRE(status == cudaSuccess, "%d bytes of shared memory: %s", kBytes, cudaGetErrorString(status));
     kernel<<<blocks, kWideThreads, kBytes, stream>>>(params);
@@ -53,7 +61,16 @@ void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
 
 template <Weight kFormat>
 void launch_wide(const WideParams& params, int row_halves, int blocks, cudaStream_t stream) {
-    row_halves == 2 ? start_wide<kFormat, 2>(params, blocks, stream) : start_wide<kFormat, 1>(params, blocks, stream);
+    if (row_halves == 2) {
+        start_wide<kFormat, 2, false>(params, blocks, stream);
+    } else {
+        start_wide<kFormat, 1, false>(params, blocks, stream);
+    }
+}
+
+template <Weight kFormat>
+void launch_wide_codes(const WideParams& params, int blocks, cudaStream_t stream) {
+    start_wide<kFormat, 2, true>(params, blocks, stream);
 }
 
 }  // namespace dsv4::gemm

@@ -7,14 +7,14 @@ namespace dsv4::gemm {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <Weight kFormat, int kBlocks>
+template <Weight kFormat, int kBlocks, bool kCodes>
 struct Producer {
-    using Layout = Shared<kFormat, kBlocks>;
+    using Layout = Shared<kFormat, kBlocks, kCodes>;
     static constexpr int kLag = Layout::kStages > 4 ? 3 : 2;  // stages whose copies are under way
-    static constexpr int kChunks = bytes_of_stage_row(kFormat) / 16;  // of a weight row in a stage
+    static constexpr int kChunks = stage_bytes(kFormat, kCodes) / 16;  // of a weight row in a stage
     static constexpr int kPassRows = 128 / kChunks;                   // weight rows that all threads copy at once
     static constexpr int kPasses = Layout::kRows / kPassRows;
-    static constexpr int kTokenPasses = kWideTokens / 16;
+    static constexpr int kTokenPasses = Layout::kMostTokens / 16;
     static_assert(kLag < Layout::kStages - 1);
 
     const WideParams& p;
@@ -25,11 +25,12 @@ struct Producer {
 
     // What this thread copies in every stage of a tile.
     struct Sources {
-        const char* x;
+        const uint8_t* x;
         uint32_t x_row[kTokenPasses];  // 16-byte units; all ones: none
         int token_passes;
         const char* weight;
         int left;                      // weight rows left from the first that this thread copies
+        const float* x_scales;         // of token `thread`, null where there is none
         const char* scales;
         int scales_left;               // weight rows left from the one whose scales this thread copies
     };
@@ -41,17 +42,22 @@ struct Producer {
     __device__ Sources sources(const WideTile& tile) const {
         const RowMap<kBlocks> map(p, tile.row_block);
         Sources s;
-        s.x = reinterpret_cast<const char*>(p.x + tile.group * p.x_group_stride) + thread % 8 * 16;
+        s.x = p.x + tile.group * p.x_group_stride + thread % 8 * 16;
         s.token_passes = (tile.count + 15) / 16;
 #pragma unroll
         for (int i = 0; i < kTokenPasses; ++i) {
             const int token = thread / 8 + 16 * i;
             if (token < tile.count) {
                 const int row = p.gather ? p.gather[tile.begin + token] : tile.begin + token;
-                s.x_row[i] = row * (p.x_row_stride / 8);
+                s.x_row[i] = row * (p.x_row_stride / 16);
             } else {
                 s.x_row[i] = ~0u;
             }
+        }
+        if constexpr (kCodes) {
+            const bool any = thread < tile.count;
+            const int row = !any ? 0 : p.gather ? p.gather[tile.begin + thread] : tile.begin + thread;
+            s.x_scales = any ? p.x_scale + tile.group * p.x_scale_group + int64_t(row) * p.x_scale_row : nullptr;
         }
         const int m = thread / kChunks;
         s.left = map.limit - map.base(m);
@@ -78,7 +84,7 @@ struct Producer {
         asm volatile("" : "+r"(unit));  // rows are worked out here, not kept in registers that are not there
         const int m = thread / kChunks, chunk = thread % kChunks;
         const uint32_t weight_to =
-            to + Layout::kWeights + m * kChunks * 16 + ((kFormat == Weight::kBf16 ? chunk ^ m % 8 : chunk) << 4);
+            to + Layout::kWeights + m * kChunks * 16 + ((kChunks == 8 ? chunk ^ m % 8 : chunk) << 4);
         const char* weight = s.weight + stage * (kChunks * 16);
 #pragma unroll
         for (int i = 0; i < kPasses; ++i) {
@@ -92,7 +98,13 @@ struct Producer {
                 const int rows = i * (8 / kBlocks) * unit;
                 const bool any = rows < s.scales_left;
                 copy4(to + Layout::kScales + (thread + 128 * i) * 4,
-                      s.scales + int64_t(any ? rows : 0) * p.scale_row + stage / 2 * 4, any);
+                      s.scales + int64_t(any ? rows : 0) * p.scale_row + (kCodes ? stage : stage / 2) * 4, any);
+            }
+        }
+        if constexpr (kCodes) {
+            if (thread < Layout::kMostTokens) {
+                const bool any = s.x_scales != nullptr;
+                copy4(to + Layout::kInputScales + thread * 4, any ? s.x_scales + stage : p.x_scale, any);
             }
         }
         commit_copies();
@@ -106,7 +118,7 @@ struct Producer {
     }
 
     __device__ void run() {
-        const int tiles = count_tiles(p), depth_stages = p.depth / kWideDepth;
+        const int tiles = count_tiles(p), depth_stages = p.depth / (kCodes ? kLine : kLine / 2);
         const int unit = (p.swiglu ? 8 : 16) * kBlocks, part_rows = p.swiglu ? 1 : 2;
         for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
             const WideTile tile = tile_at(p, index);

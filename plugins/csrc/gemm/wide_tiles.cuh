@@ -57,17 +57,23 @@ struct RowMap {
     __device__ int up_of(int m) const { return m / 8 % 2 ? up : 0; }
 };
 
-template <Weight kFormat, int kBlocks>
+template <Weight kFormat, int kBlocks, bool kCodes>
 struct Shared {
     static constexpr int kRows = RowMap<kBlocks>::kRows;
-    static constexpr int kWeights = kWideTokens * 128;  // where they lie in a stage, behind the inputs
-    static constexpr int kScales = kWeights + kRows * bytes_of_stage_row(kFormat);
-    static constexpr int kUsed = kScales + (kFormat == Weight::kE2M1 ? kRows * 4 : 0);
+    static constexpr int kMostTokens = kCodes ? kWideCodeTokens : kWideTokens;
+    static constexpr bool kRowScales = kFormat == Weight::kE2M1;
+    // in a stage: x, then weights, then four scale bytes of each row, then scales of x
+    static constexpr int kWeights = kMostTokens * kLine;
+    static constexpr int kScales = kWeights + kRows * stage_bytes(kFormat, kCodes);
+    static constexpr int kInputScales = kScales + (kRowScales ? kRows * 4 : 0);
+    static constexpr int kUsed = kInputScales + (kCodes ? kMostTokens * 4 : 0);
     static constexpr int kStage = (kUsed + 1023) / 1024 * 1024;
     static constexpr int kTokens = 2 * kWideTokens * 8;  // both warpgroups' output rows and weights
-    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - 256) / kStage;
+    static constexpr int kTable = kCodes && kRowScales ? 256 : 0;
+    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - kTable - 256) / kStage;
     static constexpr int kStages = kMost < 8 ? kMost : 8;
-    static constexpr int kBarriers = kStages * kStage + kTokens;
+    static constexpr int kTableAt = kStages * kStage + kTokens;
+    static constexpr int kBarriers = kTableAt + kTable;
     static constexpr int kBytes = 1024 + kBarriers + 16 * kStages;  // 1,024 for alignment
 };
 
