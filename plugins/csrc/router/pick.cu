@@ -1,4 +1,5 @@
-// Experts and weights of each token from its logits: one block a token, its first warp picks.
+// Experts and weights of each token from its logits: a block a token where tokens are few, else a warp a token;
+// one warp picks.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "common/reduce.cuh"
@@ -53,17 +54,21 @@ __device__ int looked_up(const Params& p, int64_t token) {
     return expert >= 0 && expert < p.experts ? expert : -1;
 }
 
+template <int kWarps>  // of a token
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
+    constexpr int kWidth = kWarps * 32;
     extern __shared__ float shared[];
-    float* scores = shared;
-    uint32_t* keys = reinterpret_cast<uint32_t*>(shared + p.experts);
-    const int64_t token = blockIdx.x;
+    const int slot = threadIdx.x / kWidth, thread = threadIdx.x % kWidth;
+    float* scores = shared + slot * 2 * p.experts;
+    uint32_t* keys = reinterpret_cast<uint32_t*>(scores + p.experts);
+    const int64_t token = int64_t(blockIdx.x) * (kThreads / kWidth) + slot;
     if (p.bias) {  // each thread comes back to the experts it loads here
-        for (int e = threadIdx.x; e < p.experts; e += kThreads) keys[e] = __float_as_uint(p.bias[e]);
+        for (int e = thread; e < p.experts; e += kWidth) keys[e] = __float_as_uint(p.bias[e]);
     }
     wait_for_previous();
     allow_next();
-    for (int e = threadIdx.x; e < p.experts; e += kThreads) {
+    if (token >= p.tokens) return;  // a whole warp, and only where no other one has the same token
+    for (int e = thread; e < p.experts; e += kWidth) {
         float logit = 0;
 #pragma unroll 8
         for (int split = 0; split < p.splits; ++split) {
@@ -73,22 +78,34 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
         scores[e] = score;
         if (p.bias) keys[e] = key_of(score + __uint_as_float(keys[e]));
     }
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
+    if constexpr (kWidth == kThreads) {
+        __syncthreads();
+        if (thread >= 32) return;
+    } else {
+        __syncwarp();
+    }
     const int expert = p.bias ? best(keys, p.experts, p.picks) : looked_up(p, token);
     const float score = expert < 0 ? 0.0f : scores[expert];
     const float total = warp_sum(score);
-    if (threadIdx.x < p.picks) {
-        p.expert_ids[token * p.picks + threadIdx.x] = expert;
-        p.weights[token * p.picks + threadIdx.x] = expert < 0 ? 0.0f : score / total * p.route_scale;
+    if (thread < p.picks) {
+        p.expert_ids[token * p.picks + thread] = expert;
+        p.weights[token * p.picks + thread] = expert < 0 ? 0.0f : score / total * p.route_scale;
     }
+}
+
+template <int kWarps>
+void run(const Params& p, cudaStream_t stream) {
+    constexpr int kTokens = kThreads / (kWarps * 32);
+    const size_t shared_bytes = size_t(kTokens) * p.experts * (sizeof(float) + sizeof(uint32_t));
+    launch_dependent("router.pick", kernel<kWarps>, ceil_div(p.tokens, kTokens), kThreads, shared_bytes, stream, p);
 }
 
 }  // namespace
 
 void pick(const Params& p, cudaStream_t stream) {
-    const size_t shared_bytes = p.experts * (sizeof(float) + sizeof(uint32_t));
-    launch_dependent("router.pick", kernel, p.tokens, kThreads, shared_bytes, stream, p);
+    // four tokens a block must leave their scores in 48 KiB
+    const bool many = p.tokens > kMaxFewTokens && p.experts <= 1024;
+    many ? run<1>(p, stream) : run<kThreads / 32>(p, stream);
 }
 
 }  // namespace dsv4::router
