@@ -30,32 +30,51 @@ struct Stretch {
             const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
             for (int i = 0; i < kKeys; ++i) {
-                const int entry = load * kKeys + i;
-                const Key key = sizeof(Key) == 4 ? word[i % 4] : word[i / 2 % 4] >> (16 * (i % 2));
-                if (entry < entries) visit(key, entry);
+                if (load * kKeys + i < entries) visit(key(word, i), load * kKeys + i);
             }
         }
     }
+    // Only entries with keys from `least` on: quick where these are few, also within a warp.
+    template <class Visit>
+    __device__ __forceinline__ void each_from(Key least, Visit visit) const {
+        for (int load = begin; load < end; ++load) {
+            const uint4 words = row[load];
+            const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+            uint32_t found = 0;
+#pragma unroll
+            for (int i = 0; i < kKeys; ++i) found |= uint32_t(key(word, i) >= least) << i;
+            const int left = entries - load * kKeys;
+            if (left < kKeys) found &= (1u << left) - 1;
+            for (; found > 0; found &= found - 1) {
+                const int i = __ffs(found) - 1, at = i / (kKeys / 4);
+                const uint32_t from = at & 2 ? (at & 1 ? words.w : words.z) : (at & 1 ? words.y : words.x);
+                visit(Key(from >> (i * 8 * sizeof(Key) % 32)), load * kKeys + i);
+            }
+        }
+    }
+    static __device__ __forceinline__ Key key(const uint32_t (&word)[4], int i) {
+        return sizeof(Key) == 4 ? word[i % 4] : word[i / 2 % 4] >> (16 * (i % 2));
+    }
 };
 
-// Counts digits that are at least `bound`, of keys whose bits above the digit are those of `prefix`. Runs of
-// one digit count once: rows of equal scores would queue up at one bin.
-template <int kShift, int kBits, class Key>
-__device__ __forceinline__ void count_digits(const Stretch<Key>& stretch, Key prefix, uint32_t bound, uint32_t* bins) {
-    constexpr uint32_t kMask = (1u << kBits) - 1, kHigher = uint32_t(~((uint64_t(1) << (kShift + kBits)) - 1));
+// Counts the digits of keys in one thread's stretch. Runs of one digit count once: rows of equal scores would
+// queue up at one bin.
+template <int kShift, int kBits>
+struct DigitCounter {
+    uint32_t* bins;
     uint32_t last = 0, run = 0;
-    stretch.each([&](Key key, int) {
-        const uint32_t digit = key >> kShift & kMask;
-        if (((key ^ prefix) & kHigher) || digit < bound) return;
-        if (digit != last && run > 0) {
-            atomicAdd(&bins[last], run);
-            run = 0;
-        }
+
+    __device__ __forceinline__ void add(uint32_t key) {
+        const uint32_t digit = key >> kShift & ((1u << kBits) - 1);
+        if (digit != last) flush();
         last = digit;
         ++run;
-    });
-    if (run > 0) atomicAdd(&bins[last], run);
-}
+    }
+    __device__ __forceinline__ void flush() {
+        if (run > 0) atomicAdd(&bins[last], run);
+        run = 0;
+    }
+};
 
 // Sum of `x` over the threads before this one; `total` is over all.
 template <int kThreads>

@@ -1,7 +1,7 @@
-// Scores on Hopper: as tensor_scores.cu, but a block's four warps have 64 keys in registers together and
+// Scores on Hopper: as tensor_scores.cu, but the four warps of a group have 64 keys in registers together and
 // multiply them with all heads of a token at once.
 //
-// Several blocks share a multiprocessor: while one rounds, weights and sums, the others multiply.
+// Four groups share a multiprocessor: while one rounds, weights and sums, the others multiply.
 #include "index_topk/order.cuh"
 #include "index_topk/rows.cuh"
 #include "index_topk/token_tile.cuh"
@@ -10,13 +10,15 @@
 namespace dsv4::index_topk {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kGroup = 128;         // threads that multiply together
+constexpr int kPromptTokens = 6;    // of a block; two blocks' queries fit into shared memory
 constexpr int kKeys = 64;           // of a tile; it lies in one page
 constexpr int kColumnTiles = kTensorHeads / 8;
 
-// By registers, and by shared memory for queries of several tokens.
+// Groups of a block, and blocks of a multiprocessor by registers and shared memory.
+constexpr int groups(int tokens) { return tokens > 1 ? 2 : 1; }
 constexpr int blocks_per_multiprocessor(Format format, int tokens) {
-    return format == Format::kBf16 || tokens > 1 ? 3 : 4;
+    return tokens > 1 ? 2 : format == Format::kBf16 ? 3 : 4;
 }
 
 struct TokenQueries {
@@ -34,7 +36,7 @@ struct Shared {
 
 template <Format kFormat>
 __device__ void read_queries(const Params& p, int token, TokenQueries& to, uint32_t (&weights)[4][kColumnTiles]) {
-    for (int i = threadIdx.x; i < kTensorHeads * 4; i += kThreads) {
+    for (int i = threadIdx.x; i < kTensorHeads * 4; i += blockDim.x) {
         const int head = i / 4, t = i % 4;
         const int64_t row = int64_t(token) * kTensorHeads + head;
         Slice<kFormat> slice;
@@ -61,12 +63,15 @@ struct KeyTile {
     float scale;        // fp8: of the key whose score this lane will store
     bool present;
 
-    __device__ __forceinline__ void load(const Params& p, int table_row, int tile) {
+    // The page of a tile, -1 for none; it is asked for long before the keys.
+    static __device__ __forceinline__ int page(const Params& p, int table_row, int tile) {
         const int per_page = p.entry.per_page / kKeys;
-        const int column = per_page == 1 ? tile : tile / per_page;      // the usual page is one tile
-        const int first = (tile - column * per_page) * kKeys;
-        const int in_page = first + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        const int page = p.table.page(table_row, column);
+        return p.table.page(table_row, per_page == 1 ? tile : tile / per_page);     // one is usual
+    }
+    __device__ __forceinline__ void load(const Params& p, int page, int tile) {
+        const int per_page = p.entry.per_page / kKeys;
+        const int first = per_page == 1 ? 0 : tile % per_page * kKeys;
+        const int in_page = first + threadIdx.x % kGroup / 32 * 16 + threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         present = p.pool.has(page);
         if (!present) return;
         const uint8_t* base = p.pool.at(page);
@@ -117,6 +122,7 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
     cudaTriggerProgrammaticLaunchCompletion();
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);
+    const int worker = blockIdx.y * groups(kTokens) + threadIdx.x / kGroup, workers = gridDim.y * groups(kTokens);
     shared.tile.read(p, first, tokens);
     __syncthreads();
 
@@ -126,13 +132,14 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
         const int table_row = p.step.table_rows[shared.tile.seqs[begin]];
         const int tiles = (most + kKeys - 1) / kKeys;
         KeyTile<kFormat> next;
-        if (blockIdx.y < tiles) next.load(p, table_row, blockIdx.y);
+        next.load(p, next.page(p, table_row, worker), worker);
+        int page = next.page(p, table_row, worker + workers);
         for (int i = begin; i < end; ++i) {
             if (shared.tile.visible[i] > 0) read_queries<kFormat>(p, first + i, shared.queries[i], shared.weights[i]);
         }
         fence_shared_for_wgmma();
         __syncthreads();
-        for (int tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
+        for (int tile = worker; tile < tiles; tile += workers) {
             uint32_t keys[2][kSliceWords];
             next.rows[0].decode(keys[0]);
             next.rows[1].decode(keys[1]);
@@ -140,9 +147,10 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
             hold(keys[1]);
             const bool present = next.present;
             const float scale = kFormat == Format::kFp8 ? next.scale : 1.0f;
-            if (tile + gridDim.y < tiles) next.load(p, table_row, tile + gridDim.y);
+            if (tile + workers < tiles) next.load(p, page, tile + workers);
+            page = next.page(p, table_row, tile + 2 * workers);
             const int t = threadIdx.x % 4;
-            const int entry = tile * kKeys + threadIdx.x / 32 * 16 + 8 * t + threadIdx.x % 32 / 4;
+            const int entry = tile * kKeys + threadIdx.x % kGroup / 32 * 16 + 8 * t + threadIdx.x % 32 / 4;
             for (int i = begin; i < end; ++i) {
                 if (tile * kKeys >= shared.tile.visible[i]) continue;
                 float2 both = {__uint_as_float(0x7FC00000u), __uint_as_float(0x7FC00000u)};
@@ -158,7 +166,8 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
 #endif
 
 template <Format kFormat, int kTokens>
-__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat, kTokens)) kernel(Params p) {
+__global__ void __launch_bounds__(kGroup* groups(kTokens), blocks_per_multiprocessor(kFormat, kTokens))
+    kernel(Params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t raw[];
     const uint32_t pad = -uint32_t(__cvta_generic_to_shared(raw)) % 1024;
@@ -171,18 +180,18 @@ void start(const Params& p, cudaStream_t stream) {
     constexpr int kBytes = sizeof(Shared<kTokens>) + 1024;
     const int tiles = ceil_div(p.row_end - p.row_begin, kTokens);
     const int room = max(1, blocks_per_multiprocessor(kFormat, kTokens) * multiprocessors() / tiles);
-    const int splits = min(room, ceil_div(p.width, kTokens * kKeys));
+    const int splits = min(room, ceil_div(p.width, kTokens * groups(kTokens) * kKeys));
     cudaFuncSetAttribute(kernel<kFormat, kTokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    kernel<kFormat, kTokens><<<dim3(tiles, splits), kThreads, kBytes, stream>>>(p);
+    kernel<kFormat, kTokens><<<dim3(tiles, splits), kGroup * groups(kTokens), kBytes, stream>>>(p);
     check_launch("index_topk scores");
 }
 
 template <Format kFormat>
-void start(const Params& p, int tile, cudaStream_t stream) {
-    if (tile == 1) {
-        start<kFormat, 1>(p, stream);
+void start(const Params& p, bool share, cudaStream_t stream) {
+    if (share) {
+        start<kFormat, kPromptTokens>(p, stream);
     } else {
-        start<kFormat, 4>(p, stream);
+        start<kFormat, 1>(p, stream);
     }
 }
 
@@ -192,10 +201,10 @@ bool hopper_scores_fit(const Params& p) {
     return tensor_scores_fit(p) && p.entry.per_page % kKeys == 0 && compute_capability() == 90;
 }
 
-void hopper_scores(const Params& p, int tile, cudaStream_t stream) {
-    if (p.format == Format::kFp4) start<Format::kFp4>(p, tile, stream);
-    if (p.format == Format::kFp8) start<Format::kFp8>(p, tile, stream);
-    if (p.format == Format::kBf16) start<Format::kBf16>(p, tile, stream);
+void hopper_scores(const Params& p, bool share, cudaStream_t stream) {
+    if (p.format == Format::kFp4) start<Format::kFp4>(p, share, stream);
+    if (p.format == Format::kFp8) start<Format::kFp8>(p, share, stream);
+    if (p.format == Format::kBf16) start<Format::kBf16>(p, share, stream);
 }
 
 }  // namespace dsv4::index_topk

@@ -43,11 +43,11 @@ struct Params {
     __device__ bool chooses(int visible) const { return visible > topk; }
 };
 
-// Write the ordered keys of rows that choose; `tile` (1 or 4) tokens share the keys that a block has read.
+// Write the ordered keys of rows that choose. `share`: neighbours are of one sequence and share keys.
 bool tensor_scores_fit(const Params& p);
-void tensor_scores(const Params& p, int tile, cudaStream_t stream);
+void tensor_scores(const Params& p, bool share, cudaStream_t stream);
 bool hopper_scores_fit(const Params& p);
-void hopper_scores(const Params& p, int tile, cudaStream_t stream);
+void hopper_scores(const Params& p, bool share, cudaStream_t stream);
 void plain_scores(const Params& p, cudaStream_t stream);
 
 // Writes the picks. `after_scores`: the launch before it on the stream wrote the scores; it may start early.

@@ -10,7 +10,7 @@ namespace {
 using namespace table::index_topk;
 
 constexpr int64_t kPassBytes = 256 << 20;   // of scores, unless one row has more
-constexpr int kPromptTile = 4;              // tokens of a prompt that share keys
+constexpr int kRows = 12;                   // passes have multiples of it: whole blocks of tokens
 
 Format format_of(const Call& call) {
     if (call.is(attr::format, "fp4")) return Format::kFp4;
@@ -40,8 +40,8 @@ bool chooses(const Call& call) {
 
 // Token rows of one pass.
 int64_t pass_rows(const Call& call) {
-    const int64_t rows = std::max<int64_t>(kPromptTile, kPassBytes / std::max<int64_t>(1, row_bytes(call)));
-    return std::min(call.in(in::q).shape[0], rows / kPromptTile * kPromptTile);
+    const int64_t rows = std::max<int64_t>(kRows, kPassBytes / std::max<int64_t>(1, row_bytes(call)));
+    return std::min(call.in(in::q).shape[0], rows / kRows * kRows);
 }
 
 size_t workspace(const Call& call) { return chooses(call) ? pass_rows(call) * row_bytes(call) : 0; }
@@ -92,14 +92,14 @@ Params params(const Call& call, void* scores) {
     return p;
 }
 
-// Token rows `begin .. end`, `tile` of them sharing keys.
-void run(Params p, int begin, int end, int tile, int rows, cudaStream_t stream) {
+// Token rows `begin .. end`; with `share` neighbours are mostly of one sequence.
+void run(Params p, int begin, int end, bool share, int rows, cudaStream_t stream) {
     for (p.row_begin = begin; p.row_begin < end; p.row_begin = p.row_end) {
         p.row_end = std::min(end, p.row_begin + rows);
         if (hopper_scores_fit(p)) {
-            hopper_scores(p, tile, stream);
+            hopper_scores(p, share, stream);
         } else if (tensor_scores_fit(p)) {
-            tensor_scores(p, tile, stream);
+            tensor_scores(p, share, stream);
         } else {
             plain_scores(p, stream);
         }
@@ -119,8 +119,8 @@ void launch(const Call& call, void* scores, cudaStream_t stream) {
     }
     const int rows = pass_rows(call);
     const int decodes = std::min<int64_t>(call.in(in::decode_carrier).shape[0], tokens);
-    run(p, 0, decodes, 1, rows, stream);
-    run(p, decodes, tokens, kPromptTile, rows, stream);
+    run(p, 0, decodes, false, rows, stream);
+    run(p, decodes, tokens, true, rows, stream);
 }
 
 const Registration registration("index_topk", workspace, launch);

@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
             scores[entry] = 0;  // as NaN
             continue;
         }
-        const uint8_t *row = p.pool.at(page) + p.entry.row(in_page), *scales = p.pool.at(page) + p.entry.scales(in_page);
+        const uint8_t* row = p.pool.at(page) + p.entry.row(in_page);
+        const uint8_t* scales = p.pool.at(page) + p.entry.scales(in_page);
         const float scale = p.format == Format::kFp8 ? read<float>(scales) : 1.0f;
         float key[kHeadDim];
 #pragma unroll

@@ -46,15 +46,16 @@ struct Selection {
     }
 
     // A digit that the last pick has at least: as many keys of a part of the row already do. Most keys are
-    // below it, and need no counting.
-    __device__ uint32_t lower_bound(uint32_t* bins) {
+    // below it, and need no counting. Counts that part, and leaves the rest in `stretch`.
+    __device__ uint32_t lower_bound(DigitCounter<Levels::shift(0), Levels::bits(0)>& counter) {
         Stretch<Key> sample = stretch;
         sample.end = min(sample.begin + 1, sample.end);
         stretch.begin = sample.end;
         if (threadIdx.x == 0) shared.found.digit = 0;
-        count_digits<Levels::shift(0), Levels::bits(0)>(sample, least, 0, bins);
+        sample.each([&](Key key, int) { counter.add(key); });
+        counter.flush();
         __syncthreads();
-        find_digit<kThreads, Levels::bits(0)>(bins, wanted, shared.warp_sums, shared.found);
+        find_digit<kThreads, Levels::bits(0)>(counter.bins, wanted, shared.warp_sums, shared.found);
         return shared.found.digit;
     }
 
@@ -70,12 +71,25 @@ struct Selection {
 
     template <int kLevel>
     __device__ void next_digit(bool sampled) {
-        constexpr int kShift = Levels::shift(kLevel), kBits = Levels::bits(kLevel), kFirst = kLevel * (1 << Levels::bits(0));
+        constexpr int kShift = Levels::shift(kLevel), kBits = Levels::bits(kLevel);
+        constexpr int kFirst = kLevel * (1 << Levels::bits(0));
         uint32_t* bins = shared.bins + kFirst;
-        const int begin = stretch.begin;
-        const uint32_t bound = sampled ? lower_bound(bins) : 0;
-        count_digits<kShift, kBits>(stretch, least, bound, bins);
-        stretch.begin = begin;
+        uint32_t bound = 0;
+        DigitCounter<kShift, kBits> counter{bins};
+        if constexpr (kLevel > 0) {     // keys with the digits so far
+            constexpr uint32_t kHigher = ~((1u << (kShift + kBits)) - 1);
+            stretch.each_from(least, [&](Key key, int) {
+                if (((key ^ least) & kHigher) == 0) counter.add(key);
+            });
+        } else if (sampled) {
+            const int begin = stretch.begin;
+            bound = lower_bound(counter);
+            stretch.each_from(Key(bound << kShift), [&](Key key, int) { counter.add(key); });
+            stretch.begin = begin;
+        } else {
+            stretch.each([&](Key key, int) { counter.add(key); });
+        }
+        counter.flush();
         __syncthreads();
         if constexpr (kClusters) {
             if (share) bins = merge(kFirst, bound, 1 << kBits);
@@ -88,7 +102,7 @@ struct Selection {
     // With `least` and `wanted` final: the latter is how many entries with just that key are picked.
     __device__ void write(int32_t* out) {
         uint32_t higher = 0, equal = 0;
-        stretch.each([&](Key key, int) {
+        stretch.each_from(least, [&](Key key, int) {
             higher += key > least;
             equal += key == least;
         });
@@ -102,8 +116,7 @@ struct Selection {
             for (int i = 0; i < rank; ++i) before += shared.block_sums[i];
         }
         higher = before >> 32, equal = uint32_t(before);
-        stretch.each([&](Key key, int entry) {
-            if (key < least) return;
+        stretch.each_from(least, [&](Key key, int entry) {
             const bool ties = key == least;
             if (!ties || equal < wanted) out[higher + min(equal, wanted)] = entry;
             higher += !ties;
@@ -168,7 +181,8 @@ void start(const Params& p, int blocks, bool after_scores, cudaStream_t stream) 
 
 void select(const Params& p, bool after_scores, cudaStream_t stream) {
     int blocks = 1;     // as many as few rows leave room for
-    while (p.width > kShareFrom && blocks < kMaxCluster && 2 * blocks * (p.row_end - p.row_begin) <= multiprocessors()) {
+    const int room = multiprocessors() / (p.row_end - p.row_begin);
+    while (p.width > kShareFrom && blocks < kMaxCluster && 2 * blocks <= room) {
         blocks *= 2;
     }
     if (!p.rounds) {

@@ -170,11 +170,11 @@ void start(const Params& p, cudaStream_t stream) {
 }
 
 template <Format kFormat>
-void start(const Params& p, int tile, cudaStream_t stream) {
-    if (tile == 1) {
-        start<kFormat, 1>(p, stream);
-    } else {
+void start(const Params& p, bool share, cudaStream_t stream) {
+    if (share) {
         start<kFormat, 4>(p, stream);
+    } else {
+        start<kFormat, 1>(p, stream);
     }
 }
 
@@ -184,10 +184,10 @@ bool tensor_scores_fit(const Params& p) {
     return p.rounds && p.format != Format::kFp32 && p.num_heads == kTensorHeads && p.entry.per_page % kTileKeys == 0;
 }
 
-void tensor_scores(const Params& p, int tile, cudaStream_t stream) {
-    if (p.format == Format::kFp4) start<Format::kFp4>(p, tile, stream);
-    if (p.format == Format::kFp8) start<Format::kFp8>(p, tile, stream);
-    if (p.format == Format::kBf16) start<Format::kBf16>(p, tile, stream);
+void tensor_scores(const Params& p, bool share, cudaStream_t stream) {
+    if (p.format == Format::kFp4) start<Format::kFp4>(p, share, stream);
+    if (p.format == Format::kFp8) start<Format::kFp8>(p, share, stream);
+    if (p.format == Format::kBf16) start<Format::kBf16>(p, share, stream);
 }
 
 }  // namespace dsv4::index_topk

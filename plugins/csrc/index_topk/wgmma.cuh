@@ -36,7 +36,9 @@ __device__ __forceinline__ void hold(uint32_t (&x)[n]) {
     for (int i = 0; i < n; ++i) asm volatile("" : "+r"(x[i])::"memory");
 }
 // Shared memory written by this thread is seen by products after the next barrier.
-__device__ __forceinline__ void fence_shared_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void fence_shared_for_wgmma() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 #define DSV4_WGMMA(types)                                                                                       \
     asm volatile(                                                                                               \
