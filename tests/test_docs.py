@@ -30,7 +30,9 @@ def options_of(command):
     with click.Context(cli) as context:
         found = cli.get_command(context, command)
     assert found is not None
-    names = {name for p in found.params for name in (*p.opts, *p.secondary_opts)}
+    parts = found.commands.values() if isinstance(found, click.Group) else ()
+    params = [param for part in (found, *parts) for param in part.params]
+    names = {name for p in params for name in (*p.opts, *p.secondary_opts)}
     return names | {"-h", "--help"}
 
 

