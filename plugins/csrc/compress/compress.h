@@ -9,6 +9,8 @@
 
 namespace dsv4::compress {
 
+// Kernels may start while the one ahead of them, which makes `kv_gate`, still runs; tables, lists of the step,
+// weights and state pages are older than that.
 struct Params {
     const float* kv_gate;      // [tokens, 2 * lanes]: values, then gates
     const float* ape;          // [ratio, lanes]

@@ -17,6 +17,7 @@ constexpr int kRatio = 128, kWidth = 512, kBlocks = 8;
 constexpr int kChannels = kWidth / kBlocks;    // of a block
 constexpr int kGroup = kChannels / 4;          // lanes of a lane group
 constexpr int kTerms = 8;                      // of a lane group
+constexpr int kLookAhead = 4;                  // times 32 rows whose slots are asked for at once
 static_assert(kTerms * (kThreads / kGroup) == kRatio && kGroup * 2 == 32);
 
 struct Shared {
@@ -87,7 +88,7 @@ struct Terms {
         for (int c = 0; c < 4; ++c) {
 #pragma unroll
             for (int j = 0; j < kTerms; ++j) {
-                const float weight = expf(gates[j][c] - peak[c]);
+                const float weight = softmax_weight(gates[j][c] - peak[c]);
                 total[c] += weight;
                 sum[c] = fmaf(values[j][c], weight, sum[c]);
             }
@@ -106,13 +107,13 @@ struct Terms {
             add(sum, shared.sum[other][lane % kGroup]);
         }
 #pragma unroll
-        for (int c = 0; c < 4; ++c) out[c] = sum[c] / total[c];
+        for (int c = 0; c < 4; ++c) out[c] = __fdividef(sum[c], total[c]);
     }
 };
 
 // The entry that `row` completes, the `made`-th of the cluster.
-__device__ __forceinline__ void make_entry(const Params& p, const Row& own, const EntryPlace& place, int row,
-                                           int rank, int made, Shared& shared) {
+__device__ __forceinline__ void make_entry(const Params& p, const Row& own, int page, int row, int rank, int made,
+                                           Shared& shared) {
     const int lane = threadIdx.x % 32, channel = rank * kChannels + lane % kGroup * 4;
     float x[4];
     {
@@ -135,7 +136,7 @@ __device__ __forceinline__ void make_entry(const Params& p, const Row& own, cons
     float total = 0;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) total += all[block];
-    const EntryPlace to = lane < kGroup ? place : EntryPlace{nullptr, nullptr};
+    const EntryPlace to = lane < kGroup ? entry_place(p, own, page) : EntryPlace{nullptr, nullptr};
     finish(p, to, channels, total / kWidth, x);
 }
 
@@ -159,31 +160,56 @@ __device__ __forceinline__ void keep(const Params& p, float* state, int position
     }
 }
 
+// 32 rows of the cluster from `first` on, one a lane, the same in every warp; returns how many entries it has
+// made by then.
+__device__ __forceinline__ int look_after(const Params& p, int first, int rank, int made, Shared& shared) {
+    const int clusters = p.spread;
+    const Row own = row_of(p, first + threadIdx.x % 32 * clusters);
+    const int to_page = entry_page(p, own), state_page = kept_page(p, own);
+    float* state = state_row(p, state_page, own.state_slot);
+    wait_for_previous();  // what comes before is older than the kernel ahead, which makes kv_gate
+    allow_next();
+    if (__any_sync(kFullMask, state != nullptr)) keep(p, state, own.position, first, clusters, rank);
+    for (unsigned left = __ballot_sync(kFullMask, p.pool.has(to_page)); left; left &= left - 1) {
+        const int from = __ffs(left) - 1;
+        const auto of_row = [&](int x) { return __shfl_sync(kFullMask, x, from); };
+        const Row row = {of_row(own.position), of_row(own.table_row), of_row(own.start), of_row(own.slot), -1};
+        make_entry(p, row, of_row(to_page), first + from * clusters, rank, made++, shared);
+    }
+    return made;
+}
+
+// Bit i: whether there is anything to do for the i-th 32 rows of the cluster from `first` on.
+__device__ __forceinline__ unsigned busy(const Params& p, int first) {
+    unsigned found = 0;
+#pragma unroll
+    for (int i = 0; i < kLookAhead; ++i) {
+        const int row = first + (i * 32 + threadIdx.x % 32) * p.spread;
+        int slots = -1;  // stays negative if both are
+        if (row < p.step.num_tokens) slots = p.slots[row] & p.state_slots[row];
+        found |= unsigned(__any_sync(kFullMask, slots >= 0)) << i;
+    }
+    return found;
+}
+
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p) {
     __shared__ Shared shared;
     announce();
-    wait_for_previous();
-    allow_next();
-    const int clusters = p.spread;
-    const int lane = threadIdx.x % 32, rank = blockIdx.x % kBlocks;
+    const int rank = blockIdx.x % kBlocks, stride = 32 * p.spread;
     int made = 0;
-    for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += 32 * clusters) {
-        // every warp of the cluster knows the same 32 rows, one a lane
-        const Row own = row_of(p, first + lane * clusters);
-        const int to_page = entry_page(p, own), state_page = kept_page(p, own);
-        const EntryPlace place = entry_place(p, own, to_page);
-        float* state = state_row(p, state_page, own.state_slot);
-        if (__any_sync(kFullMask, state != nullptr)) keep(p, state, own.position, first, clusters, rank);
-        for (unsigned left = __ballot_sync(kFullMask, place.row != nullptr); left; left &= left - 1) {
-            const int from = __ffs(left) - 1;
-            Row row = own;
-            row.position = __shfl_sync(kFullMask, own.position, from);
-            row.table_row = __shfl_sync(kFullMask, own.table_row, from);
-            row.start = __shfl_sync(kFullMask, own.start, from);
-            make_entry(p, row, shuffled(place, from), first + from * clusters, rank, made++, shared);
+    for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += kLookAhead * stride) {
+        for (unsigned left = busy(p, first); left; left &= left - 1) {
+            made = look_after(p, first + (__ffs(left) - 1) * stride, rank, made, shared);
         }
     }
+    wait_for_previous();  // for those with nothing to do
     if (made == 0) wait();
+}
+
+// Few where few rows complete a group anyway, and no more than are resident at once.
+int clusters_for(int tokens) {
+    const int most = multiprocessors() * 2 / kBlocks * 7 / 8 | 1;
+    return min(min(tokens, 8) + max(tokens - 8, 0) / 4 | (tokens > 8), most);
 }
 
 }  // namespace
@@ -193,7 +219,7 @@ void disjoint(const Params& p, cudaStream_t stream) {
                  "groups of %d tokens and %d channels that do not overlap; expected %d and %d", p.ratio, p.width,
                  kRatio, kWidth);
     Params dealt = p;
-    dealt.spread = min(p.step.num_tokens, multiprocessors() / 2 | 1);
+    dealt.spread = clusters_for(p.step.num_tokens);
     launch_dependent("compress", kernel, dealt.spread * kBlocks, kThreads, 0, stream, dealt);
 }
 

@@ -25,11 +25,11 @@ __device__ __forceinline__ void pool_terms(const float (&values)[kTerms][4], con
         for (int j = 1; j < kTerms; ++j) peak = fmaxf(peak, gates[j][c]);
 #pragma unroll
         for (int j = 0; j < kTerms; ++j) {
-            const float weight = expf(gates[j][c] - peak);
+            const float weight = softmax_weight(gates[j][c] - peak);
             total += weight;
             sum = fmaf(values[j][c], weight, sum);
         }
-        out[c] = sum / total;
+        out[c] = __fdividef(sum, total);
     }
 }
 
@@ -38,11 +38,13 @@ template <int kWidth>
 struct Terms {
     float values[kTerms][4], gates[kTerms][4];
 
-    // Lanes `from ..` of the warp know where they lie.
-    __device__ __forceinline__ void load(const Term& term, int from, int channel) {
+    // Those of this step, or the others; lanes `from ..` of the warp know where they lie.
+    __device__ __forceinline__ void load(const Term& term, int from, int channel, bool fresh) {
 #pragma unroll
         for (int j = 0; j < kTerms; ++j) {
             const float* source = shuffled(term.values, from + j) + (j < kRatio ? 0 : kWidth) + channel;
+            const bool wanted = (__shfl_sync(kFullMask, term.bias, from + j) >= 0) == fresh;
+            if (!wanted) continue;
             load_once(source, values[j]);
             load_once(source + 2 * kWidth, gates[j]);
         }
@@ -84,8 +86,6 @@ struct Kept {
 
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
-    wait_for_previous();
-    allow_next();
     const int team_rows = p.spread;
     constexpr int kTeam = kWidth / 4;
     __shared__ float scratch[kThreads / 32];
@@ -104,14 +104,22 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
         float* kept_to = shuffled(state, from);
         const EntryPlace to = shuffled(place, from);
         Terms<kWidth> terms;
-        Kept<kWidth> kept;
-        if (to.row) terms.load(term, from, channel);
+        Channels channels;
+        if (to.row) {
+            terms.load(term, from, channel, false);
+            channels = channels_of(p, channel, position);
+        }
+        if (i == 0) {  // what comes before is older than the kernel ahead, which makes kv_gate
+            wait_for_previous();
+            allow_next();
+        }
+        if (to.row) terms.load(term, from, channel, true);
         if (kept_to) {
+            Kept<kWidth> kept;
             kept.load(p, first + i, channel);
             kept.put(p, kept_to, position, channel);
         }
         if (!to.row) continue;
-        const Channels channels = channels_of(p, channel, position);
         terms.complete(p, term, from, channel);
         float x[4];
         pool_terms(terms.values, terms.gates, x);

@@ -76,6 +76,13 @@ __device__ __forceinline__ void add_bias(const Params& p, int bias, int lane, fl
     gates[0] += more.x, gates[1] += more.y, gates[2] += more.z, gates[3] += more.w;
 }
 
+// e to the power of a gate less the largest one, as near as fp32 sums of such weights are.
+__device__ __forceinline__ float softmax_weight(float x) {
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x * 1.4426950408889634f));
+    return out;
+}
+
 template <class T>
 __device__ __forceinline__ T* shuffled(T* pointer, int lane, int lanes = 32) {
     return reinterpret_cast<T*>(__shfl_sync(kFullMask, reinterpret_cast<unsigned long long>(pointer), lane, lanes));

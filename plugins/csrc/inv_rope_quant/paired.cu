@@ -58,14 +58,16 @@ __device__ __forceinline__ uint2 codes(const Channels& x, uint32_t scale) {
 }
 
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
-    wait_for_previous();
-    allow_next();
     const int lane = threadIdx.x % 32;
     const int parts = p.row / kPart;
     const int warp = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
     const int token = warp / parts;
     if (token >= p.tokens) return;
     const int64_t begin = int64_t(warp) * kPart;
+    float2 angle = rope_angle(p.positions[token], p.inv_freq[lane]);
+    angle.y = -angle.y;  // the way back
+    wait_for_previous();  // positions are older than the kernel ahead, which makes x
+    allow_next();
     // the last chunk with its halves swapped: no lane has rotated channels of both heads then
     const int slots[kChunks] = {lane, 32 + lane, 64 + lane, 96 + (lane ^ 16)};
     Channels x[kChunks];
@@ -74,8 +76,6 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
         const uint4 v = __ldcs(reinterpret_cast<const uint4*>(static_cast<const bf16*>(p.x) + begin) + slots[i]);
         x[i] = {{v.x, v.y, v.z, v.w}};
     }
-    float2 angle = rope_angle(p.positions[token], p.inv_freq[lane]);
-    angle.y = -angle.y;  // the way back
     const Channels tails = turned(lane & 16 ? x[1] : x[3], lane % 8 * 4, angle);
     if ((lane & 24) == 24) x[1] = tails;
     if ((lane & 24) == 8) x[3] = tails;

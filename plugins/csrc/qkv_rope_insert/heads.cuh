@@ -1,6 +1,8 @@
-// A warp normalises and rotates query heads, and one window key.
+// A warp normalises and rotates query heads, and one window key. What it does before it waits rests on tables and
+// lists of the step, which are older than the kernel ahead.
 #pragma once
 
+#include "common/dependent_launch.cuh"
 #include "qkv_rope_insert/qkv_rope_insert.h"
 
 namespace dsv4::qkv_rope_insert {
@@ -67,11 +69,13 @@ __device__ __forceinline__ void normalise(const Params& p, float (&x)[kChunks][8
 // `kHeads` adjacent heads of one token.
 template <class T, int kChunks, int kHeads>
 __device__ __forceinline__ void query_heads(const Params& p, int token, int64_t first_head, int lane) {
+    const Angles<8> angles = row_angles<kChunks>(p, token, lane);
+    wait_for_previous();
+    allow_next();
     const T* q = static_cast<const T*>(p.q) + first_head * p.head_dim;
     float x[kHeads][kChunks][8];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) load_row<T, kChunks>(q + h * p.head_dim, p.head_dim, lane, x[h]);
-    const Angles<8> angles = row_angles<kChunks>(p, token, lane);
     T* out = static_cast<T*>(p.q_out) + first_head * p.head_dim;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
@@ -91,10 +95,13 @@ __device__ __forceinline__ EntryPlace slot_place(const Params& p, int token) {
 
 template <class T, int kChunks>
 __device__ __forceinline__ void window_key(const Params& p, int token, int lane) {
+    const EntryPlace place = slot_place(p, token);
+    const Angles<8> angles = row_angles<kChunks>(p, token, lane);
+    wait_for_previous();
+    allow_next();
     float x[kChunks][8];
     load_row<T, kChunks>(static_cast<const T*>(p.kv) + int64_t(token) * p.head_dim, p.head_dim, lane, x);
-    const EntryPlace place = slot_place(p, token);
-    rotate_row<T, kChunks>(p, lane, row_angles<kChunks>(p, token, lane), x);
+    rotate_row<T, kChunks>(p, lane, angles, x);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
         const int channel = c * kChunk + lane * 8;

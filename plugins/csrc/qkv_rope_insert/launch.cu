@@ -9,8 +9,6 @@ namespace {
 
 template <class T, int kChunks, int kHeads>
 __global__ void __launch_bounds__(kThreads) kernel(Params p) {
-    wait_for_previous();
-    allow_next();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (blockIdx.x < p.key_blocks) {
         const int token = blockIdx.x * kWarps + warp;
