@@ -21,15 +21,16 @@ __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool any) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(any ? 4 : 0) : "memory");
 }
 
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all copies that this thread has started.
+__device__ __forceinline__ void wait_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Waits until this thread has at most Pending groups of copies under way.
-template <int Pending>
-__device__ __forceinline__ void wait_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+// One arrival at a barrier once all copies that this thread has started have landed.
+__device__ __forceinline__ void arrive_when_copied(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Orders what this thread wrote to shared memory before later reads by the tensor cores.
+// Orders what this thread has seen in shared memory before what it has the tensor cores read there. Not for a thread
+// with copies under way, for which it would wait.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {

@@ -59,7 +59,7 @@ struct CodesConsumer : Sums<2, kWideCodeTokens> {
     using Base = Sums<2, kWideCodeTokens>;
     using Layout = Shared<kFormat, 2, true>;
     // tokens that a tile is made wider by; finer ones leave the compiler too few registers
-    static constexpr int kGrain = kFormat == Weight::kE2M1 ? 32 : 48;
+    static constexpr int kGrain = kFormat == Weight::kE2M1 ? 32 : 96;
 
     const char* stages;        // shared memory
     int slot = 0;
@@ -128,6 +128,11 @@ struct CodesConsumer : Sums<2, kWideCodeTokens> {
         }
     }
 
+    __device__ void wait_full() const {
+        barrier_wait(full(slot), phase);
+        fence_async_proxy();
+    }
+
     __device__ void next_slot() {
         if (++slot == Layout::kStages) slot = 0, phase ^= 1;
     }
@@ -140,14 +145,14 @@ struct CodesConsumer : Sums<2, kWideCodeTokens> {
         uint32_t a[kAhead ? 2 : 1][16];
         float scales[2][2], part[kWideCodeTokens / 2];
         if constexpr (kAhead) {
-            barrier_wait(full(slot), phase);
+            wait_full();
             decode(a[0], scales[0], 0);
         }
 #pragma unroll 1
         for (int stage = 0; stage < depth_stages; ++stage) {
             const int used = slot;
             if constexpr (!kAhead) {
-                barrier_wait(full(slot), phase);
+                wait_full();
                 advance_scales(scales, stage);
             }
 #pragma unroll
@@ -160,7 +165,7 @@ struct CodesConsumer : Sums<2, kWideCodeTokens> {
                     if (block == 0) {
                         decode(a[1], scales[1], 1);
                     } else if (stage + 1 < depth_stages) {
-                        barrier_wait(full(slot), phase);
+                        wait_full();
                         decode(a[0], scales[0], 0);
                     }
                 }

@@ -10,17 +10,15 @@ namespace dsv4::gemm {
 template <Weight kFormat, int kBlocks, bool kCodes>
 struct Producer {
     using Layout = Shared<kFormat, kBlocks, kCodes>;
-    static constexpr int kLag = Layout::kStages > 4 ? 3 : 2;  // stages whose copies are under way
     static constexpr int kChunks = stage_bytes(kFormat, kCodes) / 16;  // of a weight row in a stage
     static constexpr int kPassRows = 128 / kChunks;                   // weight rows that all threads copy at once
     static constexpr int kPasses = Layout::kRows / kPassRows;
     static constexpr int kTokenPasses = Layout::kMostTokens / 16;
-    static_assert(kLag < Layout::kStages - 1);
 
     const WideParams& p;
     uint32_t stages, full, empty;  // shared memory
     int thread;
-    int slot = 0, count = 0;
+    int slot = 0;
     uint32_t phase = 1;
 
     // What this thread copies in every stage of a tile.
@@ -107,14 +105,6 @@ struct Producer {
                 copy4(to + Layout::kInputScales + thread * 4, any ? s.x_scales + stage : p.x_scale, any);
             }
         }
-        commit_copies();
-    }
-
-    // The copies of `slot` have landed, seen from this thread.
-    __device__ void announce(int landed) const {
-        fence_async_proxy();
-        __syncwarp();
-        if (thread % 32 == 0) barrier_arrive(full + landed * 8);
     }
 
     __device__ void run() {
@@ -127,17 +117,11 @@ struct Producer {
             for (int stage = 0; stage < depth_stages; ++stage) {
                 barrier_wait(empty + slot * 8, phase);
                 copy_stage(s, stage, unit, part_rows);
-                if (count++ >= kLag) {
-                    wait_copies<kLag>();
-                    announce((slot + Layout::kStages - kLag) % Layout::kStages);
-                }
+                arrive_when_copied(full + slot * 8);
                 if (++slot == Layout::kStages) slot = 0, phase ^= 1;
             }
         }
-        // at most kLag stages are still to be announced, oldest first
-        wait_copies<0>();
-        const int left = min(count, kLag);
-        for (int i = left; i > 0; --i) announce((slot + Layout::kStages - i) % Layout::kStages);
+        wait_all_copies();
     }
 };
 

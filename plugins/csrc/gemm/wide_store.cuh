@@ -72,7 +72,6 @@ struct Sums {
         const uint32_t to = shared_address(tokens.row + thread);
         if (p.scatter) copy4(to, p.scatter + (any ? packed : 0), any);
         if (p.row_weights) copy4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
-        commit_copies();
     }
 
     template <bool kSwiglu, class Out>
@@ -105,7 +104,7 @@ struct Sums {
     }
 
     __device__ void store_tile(const WideTile& tile) const {
-        wait_copies<0>();
+        wait_all_copies();
         sync_warpgroup(1 + group);
         if (p.swiglu) {
             p.out_bf16 ? store_rows<true, bf16>(tile) : store_rows<true, float>(tile);
