@@ -58,7 +58,8 @@ using prefill_kernel::Work;
 bool prefill_fits(const Params& p) {
     return p.bf16 && p.round_probs && p.format != Format::kF32 && p.dim == prefill_kernel::kDim &&
            p.rope_pairs == prefill_kernel::kRopePairs && p.heads > 0 && p.sm_scale > 0 &&
-           compute_capability() == 90;
+           Work::shift_of(p.swa.entry.per_page) >= 0 &&
+           (p.ratio == 0 || Work::shift_of(p.compressed.entry.per_page) >= 0) && compute_capability() == 90;
 }
 
 size_t prefill_workspace(const Params&) { return 0; }

@@ -27,15 +27,26 @@ struct Work {
     int queries;      // of an item
     int head_blocks;  // items that the heads of one query take
     int items;
+    int swa_shift, entry_shift;  // an entry's number to its page's
 
-    __host__ __device__ static Work of(const Params& p) {
+    static Work of(const Params& p) {
         Work work;
         work.query_rows = p.heads < kRows ? p.heads : kRows;
         const int fitting = kRows / work.query_rows;
         work.queries = p.picked ? 1 : fitting < kMaxQueries ? fitting : kMaxQueries;
         work.head_blocks = (p.heads + kRows - 1) / kRows;
         work.items = (p.tokens - p.num_decodes + work.queries - 1) / work.queries * work.head_blocks;
+        work.swa_shift = shift_of(p.swa.entry.per_page);
+        work.entry_shift = p.ratio ? shift_of(p.compressed.entry.per_page) : 0;
         return work;
+    }
+
+    // -1 if it is no power of two.
+    static int shift_of(int entries) {
+        for (int shift = 0; shift < 31; ++shift) {
+            if (entries == 1 << shift) return shift;
+        }
+        return -1;
     }
 };
 
@@ -49,6 +60,7 @@ struct Plan {
     int base[kMaxQueries];        // its first slot; beyond all slots for padding rows
     Slots window[kMaxQueries];    // what each query sees
     Slots entries[kMaxQueries];
+    int first_page[kMaxQueries], first_column[kMaxQueries];  // of the oldest key in its window's ring
     int slots, alive;             // in all; bits of queries that are not padding
 };
 

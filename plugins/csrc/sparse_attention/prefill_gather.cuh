@@ -4,7 +4,7 @@
 // eight threads of two rows write eight different chunks, in different banks.
 #pragma once
 
-#include "sparse_attention/prefill.cuh"
+#include "sparse_attention/prefill_plan.cuh"
 
 namespace dsv4::sparse_attention::prefill_kernel {
 
@@ -46,11 +46,11 @@ __device__ __forceinline__ void clear_row(uint32_t tile, int row, int part) {
     }
 }
 
-__device__ __forceinline__ void load_codes(Codes& codes, const Key& key, int part) {
-    const uint4* chunks = reinterpret_cast<const uint4*>(key.row);
-    codes.scales = __ldg(reinterpret_cast<const uint2*>(key.scales));
+__device__ __forceinline__ void load_codes(Codes& codes, const Place& place, int part) {
+    const uint4* chunks = reinterpret_cast<const uint4*>(place.row) + part;
+    codes.scales = __ldg(reinterpret_cast<const uint2*>(place.row + place.scales));
 #pragma unroll
-    for (int i = 0; i < kCodeLoads; ++i) codes.load[i] = __ldg(chunks + 4 * i + part);
+    for (int i = 0; i < kCodeLoads; ++i) codes.load[i] = __ldg(chunks + 4 * i);
 }
 
 // Four e4m3 codes times a power of two, exactly.
@@ -76,14 +76,20 @@ __device__ __forceinline__ void copy_rotated(uint32_t tile, int row, int part, c
     }
 }
 
+// Byte i, an e8m0 scale, as bf16 twice.
+__device__ __forceinline__ __nv_bfloat162 decode_scale(uint32_t bytes, int i) {
+    uint32_t twice;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(twice) : "r"(bytes), "r"(0x4040 | i << 8 | i));
+    const bool special = ((twice + 1) & 0xFF) < 2;  // 2^-127 and NaN have a mantissa bit
+    twice = twice << 7 | (special ? 0x00400040u : 0);
+    return *reinterpret_cast<const __nv_bfloat162*>(&twice);
+}
+
 __device__ __forceinline__ void store_codes(uint32_t tile, int row, int part, const Codes& codes) {
     const uint32_t low = chunk_address(tile, row, 2 * part), high = chunk_address(tile, row, 2 * part + 1);
 #pragma unroll
     for (int i = 0; i < kCodeLoads; ++i) {
-        const uint32_t byte = (i < 4 ? codes.scales.x : codes.scales.y) >> (8 * (i % 4)) & 0xFF;
-        const uint32_t bits = byte == 0 ? 0x40u : byte == 255 ? 0x7FC0u : byte << 7;  // e8m0 as bf16
-        const uint32_t both = bits | bits << 16;
-        const __nv_bfloat162 scale = *reinterpret_cast<const __nv_bfloat162*>(&both);
+        const __nv_bfloat162 scale = decode_scale(i < 4 ? codes.scales.x : codes.scales.y, i % 4);
         const uint2 a = decode(codes.load[i].x, scale), b = decode(codes.load[i].y, scale);
         store_chunk(low + i * kBlockBytes, {a.x, a.y, b.x, b.y});
         const uint2 c = decode(codes.load[i].z, scale), d = decode(codes.load[i].w, scale);

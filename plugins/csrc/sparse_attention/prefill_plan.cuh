@@ -45,6 +45,8 @@ __device__ __forceinline__ void make_plan(const Params& p, const Work& work, int
         const bool real = seq >= 0;
         if (!real) span.slots = 0;
         plan.span[lane] = span;
+        plan.first_page[lane] = span.oldest >> work.swa_shift;
+        plan.first_column[lane] = (span.oldest >> work.swa_shift) % p.window_pages;
         plan.base[lane] = real ? base : INT_MAX;
         plan.window[lane] = {real ? window : 0, real ? window + own.window_keys : 0};
         plan.entries[lane] = {real ? compressed : 0, real ? compressed + own_entries : 0};
@@ -53,15 +55,58 @@ __device__ __forceinline__ void make_plan(const Params& p, const Work& work, int
     }
 }
 
-// The key in a slot of the item; it has `scales` if it is in the fp8 format.
-__device__ __forceinline__ Key plan_key(const Params& p, const Work& work, const Plan& plan, int slot) {
+// Where a key lies; null: it is none.
+struct Place {
+    const uint8_t* row;
+    int scales;  // how far behind `row`, for the fp8 format; 0 otherwise
+
+    __device__ bool coded() const { return scales != 0; }
+    __device__ bool any() const { return row != nullptr; }
+};
+
+__device__ __forceinline__ Place place_in(const Cache& cache, Format format, int row, int column, int entry) {
+    const int page = cache.table.page(row, column);
+    if (!cache.pool.has(page)) return {nullptr, 0};
+    const EntryLayout& layout = cache.entry;
+    const int64_t in_page = layout.row(entry);
+    return {cache.pool.at(page) + in_page,
+            format == Format::kFp8 ? static_cast<int>(layout.scales(entry) - in_page) : 0};
+}
+
+// The key in a slot of the item. Does what find_key does, without divisions.
+__device__ __forceinline__ Place find_place(const Params& p, const Work& work, const Plan& plan, int slot) {
     int query = 0;
     for (int i = 1; i < work.queries; ++i) {
         if (slot >= plan.base[i]) query = i;
     }
-    Key key = find_key(p, plan.span[query], slot - plan.base[query]);
-    if (key.activation || p.format != Format::kFp8) key.scales = nullptr;
-    return key;
+    const Query& span = plan.span[query];
+    const int key = slot - plan.base[query];
+    if (key < 0 || key >= span.slots) return {nullptr, 0};
+    if (key < span.window_keys) {
+        const int token = span.oldest + key;
+        if (token >= span.start) {
+            const int64_t row = span.begin + (token - span.start);
+            return {static_cast<const uint8_t*>(p.kv) + row * (kDim * 2), 0};
+        }
+        const int later = (token >> work.swa_shift) - plan.first_page[query];  // fewer than the ring has
+        int column = plan.first_column[query] + later;
+        if (column >= p.window_pages) column -= p.window_pages;
+        return place_in(p.swa, p.format, span.row, column, token & (1 << work.swa_shift) - 1);
+    }
+    int entry = key - span.window_keys;
+    if (p.picked) {
+        entry = p.topk[int64_t(span.token) * p.picks + entry];
+        if (entry < 0 || entry >= span.visible) return {nullptr, 0};
+    }
+    const int in_page = entry & (1 << work.entry_shift) - 1;
+    return place_in(p.compressed, p.format, span.row, entry >> work.entry_shift, in_page);
+}
+
+// The place that the neighbour `part` of four threads has found.
+__device__ __forceinline__ Place place_of(const Place& found, int part) {
+    const auto row = reinterpret_cast<unsigned long long>(found.row);
+    return {reinterpret_cast<const uint8_t*>(__shfl_sync(kLanes, row, part, 4)),
+            __shfl_sync(kLanes, found.scales, part, 4)};
 }
 
 // Bits of `slots` among the 32 from `first` on.

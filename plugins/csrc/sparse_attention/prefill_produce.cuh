@@ -3,7 +3,6 @@
 
 #include "common/rope.cuh"
 #include "sparse_attention/prefill_gather.cuh"
-#include "sparse_attention/prefill_plan.cuh"
 
 namespace dsv4::sparse_attention::prefill_kernel {
 
@@ -27,15 +26,19 @@ struct Producer {
         }
     }
 
-    __device__ void bring_keys(uint32_t tile, const Key& key, const Codes& codes) const {
-        if (key.scales) {
+    // `codes` are those of `key` before and those of `next` after, where these have any.
+    __device__ void bring_keys(uint32_t tile, const Place& key, const Place& next, Codes& codes) const {
+        if (key.coded()) {
             copy_rotated(tile, row, part, key.row);
             store_codes(tile, row, part, codes);
-        } else if (key.row) {
+        } else if (key.any()) {
             copy_row(tile, row, part, key.row);
         } else {
             clear_row(tile, row, part);
         }
+        // Loads that the compiler starts before the registers are free move their contents away.
+        __syncwarp();
+        if (next.coded()) load_codes(codes, next, part);
     }
 
     __device__ void tell_item(Item& told, int token, int head, int alive) const {
@@ -87,27 +90,34 @@ struct Producer {
         if (thread % 32 == 0) barrier_arrive(&shared.q_full);
     }
 
+    // Finding a key takes long: each of the four threads of a row finds it for one of four tiles.
+    __device__ Place find_ahead(const Plan& plan, int tile) const {
+        return find_place(p, work, plan, (tile + part) * kKeys + row);
+    }
+
     __device__ void produce(const Plan& plan, const Item& item, int parity, TilePlace& tiles) {
         const int end = (plan.slots + kKeys - 1) / kKeys;
-        Key key = plan_key(p, work, plan, row);
+        Place found = find_ahead(plan, 0);
+        Place key = place_of(found, 0);
+        Codes codes;
+        if (key.coded()) load_codes(codes, key, part);
         for (int tile = 0; tile < end; tiles.next()) {
-            Codes codes;
-            if (key.scales) load_codes(codes, key, part);
             // meanwhile look for the next tile that has any key
-            Key next_key{};
             int next = tile + 1;
             for (; next < end; ++next) {
-                next_key = plan_key(p, work, plan, next * kKeys + row);
-                if (sync_any<kGather, kProducers>(next_key.row != nullptr)) break;
+                if (next % 4 == 0) found = find_ahead(plan, next);
+                if (sync_any<kGather, kProducers>(part == next % 4 && found.any())) break;
             }
+            Place next_key{};
+            if (next < end) next_key = place_of(found, next % 4);
             if (tile == 0) {
                 barrier_wait(&shared.q_empty, parity ^ 1);
                 bring_q(item);
             }
             const int stage = tiles.stage();
             barrier_wait(&shared.empty[stage], tiles.parity() ^ 1);
-            bring_keys(shared_address(shared.keys[stage]), key, codes);
-            tell_tile(shared.tile[stage], plan, tile, key.row != nullptr, next >= end);
+            bring_keys(shared_address(shared.keys[stage]), key, next_key, codes);
+            tell_tile(shared.tile[stage], plan, tile, key.any(), next >= end);
             wait_copies();
             fence_async_proxy();
             __syncwarp();
