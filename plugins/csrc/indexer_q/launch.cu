@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kThreads, 5) kernel(Params p) {
     float x[16];
     load(q, x);
     load(q + 64, x + 8);
+    const float weight = to_float(__ldg(static_cast<const T*>(p.weights) + row));   // long before it is used
 
     const int first_pair = kMaxPairs - p.pairs;  // pairs below it are not rotated
     if (threadIdx.x < p.pairs) {
@@ -101,7 +102,6 @@ __global__ void __launch_bounds__(kThreads, 5) kernel(Params p) {
     const bool valid = head < p.num_heads;
     const float own_scale = store<T, kFormat>(p, row, lane, x, valid);
     if (valid && lane == 0) {
-        const float weight = to_float(static_cast<const T*>(p.weights)[row]);
         p.out_weights[row] = __fmul_rn(rounded<T>(__fmul_rn(weight, p.scale)), own_scale);
     }
 }
