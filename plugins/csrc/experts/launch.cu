@@ -101,6 +101,7 @@ Plan plan(const Call& call, const Sizes& s, void* workspace) {
 
     p.down = product(call, s, p.routing, in::w2, in::w2_scale);
     p.down.depth = s.width;
+    p.down.old_tiles = true;  // `up` has waited for them
     p.down.x = inner;
     p.down.x_row_stride = s.width;
     p.down.epilogue = gemm::Epilogue::kStore;

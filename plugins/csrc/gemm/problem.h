@@ -49,6 +49,7 @@ struct Problem {
     const Tile* tiles;          // device; null: every group multiplies with all `tokens` rows
     const int32_t* num_tiles;   // device
     int max_tiles;              // a bound on *num_tiles, from sizes alone; 0: there are no tiles
+    bool old_tiles = false;     // tiles were complete before the kernel ahead on the stream began
     int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 64 to 128, in codes at most 96
 
     Epilogue epilogue;
@@ -65,7 +66,8 @@ struct Problem {
 int tile_tokens(int tokens, int groups, int x_dtype);
 
 // Which kernels a product takes follows from sizes and the device alone: workspace() may be asked before there
-// are any pointers, so that only max_tiles says whether there are tiles. x and weight lie at multiples of 16 bytes.
+// are any pointers, so that only max_tiles says whether there are tiles. x, weight and fp4 scales lie at
+// multiples of 16 bytes.
 // Weights and scales may be read before the kernel ahead on the stream has ended; nothing else is.
 size_t workspace(const Problem& problem);
 void run(const Problem& problem, void* workspace, cudaStream_t stream);

@@ -65,6 +65,7 @@ void run(const Problem& problem, void* workspace, cudaStream_t stream) {
     if (chosen == Family::kExact) return exact(problem, stream);
     check_aligned(problem.x, "x");
     check_aligned(problem.weight, "weight");
+    if (problem.weight_format == Weight::kE2M1) check_aligned(problem.scale, "scale");
     if (chosen == Family::kWide) {
         wide(problem, workspace, stream);
     } else {

@@ -9,7 +9,7 @@ namespace {
 // Rough costs on an H200, in ns. They only rank shapes against one another.
 constexpr double kBytesPerNs = 4150;    // memory, the whole device
 constexpr double kProcessorBytesPerNs = 45;
-constexpr double kStep = 300;           // one step of a warp that has little company
+constexpr double kStep = 200;           // one step of a warp that has little company
 constexpr double kStageStep = 3;        // activations of one token row and step, two blocks a multiprocessor
 constexpr double kPhase = 800;          // waiting for activations again
 constexpr double kItem = 500;           // until the first weights of a work item are there
@@ -38,17 +38,14 @@ size_t round_bytes(const Shape& s) {
     return size_t(kWarps / s.row_warps) * (s.max_tokens * kTokenSlots * 16 + s.token_tiles * 32);
 }
 
-// Fills in what follows from row_warps and split; false if the activations do not fit.
-bool complete(Shape& s, const Work& work, int ahead, size_t budget) {
-    const int depth_warps = kWarps / s.row_warps;
+// Fills in what follows from row_warps and split; false if the activations of one round do not fit.
+bool complete(Shape& s, const Work& work, size_t ring_bytes, size_t budget) {
     s.row_tiles = ceil_div(work.mtiles, s.row_warps);
-    const int rounds = ceil_div(ceil_div(work.steps, s.split), depth_warps);
-    const int fitting = static_cast<int>(budget / round_bytes(s)) / ahead * ahead;
-    if (fitting == 0) return false;
-    s.phase = std::min(fitting, ceil_div(rounds, ahead) * ahead);
-    const size_t sums = s.row_warps == kWarps && s.split == 1 ? 0 : size_t(s.token_tiles) * kWarps * 512;
-    s.shared_bytes = std::max(s.phase * round_bytes(s), sums);
-    return true;
+    const int rounds = ceil_div(ceil_div(work.steps, s.split), kWarps / s.row_warps);
+    s.phase = static_cast<int>(std::min<size_t>(rounds, (budget - ring_bytes) / round_bytes(s)));
+    const size_t sums = size_t(s.token_tiles) * kWarps * 512;
+    s.shared_bytes = std::max(ring_bytes + s.phase * round_bytes(s), sums);
+    return s.phase > 0;
 }
 
 double cost(const Shape& s, const Work& work) {
@@ -67,18 +64,17 @@ double cost(const Shape& s, const Work& work) {
 
 }  // namespace
 
-Shape skinny_shape(const Problem& p, const Registers& registers) {
+Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     Shape s = {};
     const int most = p.max_tiles > 0 ? p.tile_tokens : p.tokens;
     s.max_tokens = std::min(most, kSkinnyTokens);
     s.token_tiles = s.max_tokens <= 8 ? 1 : s.max_tokens <= 16 ? 2 : s.max_tokens <= 32 ? 4 : 8;
     s.subtiles = ceil_div(most, s.max_tokens);
-    const int size = s.token_tiles == 1 ? 0 : s.token_tiles == 2 ? 1 : s.token_tiles == 4 ? 2 : 3;
-    const int slots = registers.resident[size] * multiprocessors();
+    const int slots = (s.token_tiles == 8 ? 1 : kResident) * multiprocessors();
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
     const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
-    // 227 KiB and more on data centre parts, 99 KiB on others
-    const size_t budget = compute_capability() < 120 ? 96 << 10 : 44 << 10;
+    // two blocks share 227 KiB on data centre parts; others have 99 KiB
+    const size_t budget = compute_capability() < 120 ? 112 << 10 : 98 << 10;
 
     Shape best = {};
     double least = 0;
@@ -86,7 +82,7 @@ Shape skinny_shape(const Problem& p, const Registers& registers) {
         for (int split = 1; split <= 8; split *= 2) {
             if (split > 1 && split * (kWarps / row_warps) > work.steps) continue;
             s.row_warps = row_warps, s.split = split;
-            if (!complete(s, work, registers.ahead[size], budget)) continue;
+            if (!complete(s, work, ring_bytes, budget)) continue;
             const double time = cost(s, work);
             if (best.blocks == 0 || time < least) best = s, least = time, best.blocks = 1;
         }

@@ -73,7 +73,6 @@ __device__ __forceinline__ void add_step(const F& fragment, const uint4* slots, 
 template <Weight W>
 __device__ __forceinline__ RowPair row_pair(const Problem& p, int group, int mtile) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    constexpr int kLaneBytes = 16;
     const int64_t row_bytes = W == Weight::kBf16 ? int64_t(p.depth) * 2 : W == Weight::kE4M3 ? p.depth : p.depth / 2;
     const int scale_cols = W == Weight::kE4M3 ? p.depth / 128 : p.depth / 32;
     const int scale_rows = W == Weight::kE4M3 ? (p.rows + 127) / 128 : p.rows;
@@ -82,18 +81,11 @@ __device__ __forceinline__ RowPair row_pair(const Problem& p, int group, int mti
     for (int r = 0; r < 2; ++r) {
         const int row = min(weight_row(p, mtile, g, r), p.rows - 1);
         const int64_t scale_row = int64_t(group) * scale_rows + (W == Weight::kE4M3 ? row / 128 : row);
-        rows.weight[r] = static_cast<const uint8_t*>(p.weight) + (int64_t(group) * p.rows + row) * row_bytes +
-                         t * kLaneBytes;
+        rows.weight[r] = static_cast<const uint8_t*>(p.weight) + (int64_t(group) * p.rows + row) * row_bytes + t * 16;
         rows.scale[r] = W == Weight::kBf16 ? nullptr : p.scale + scale_row * scale_cols + (W == Weight::kE2M1 ? t : 0);
     }
     return rows;
 }
-
-// Steps in flight per warp, and blocks per multiprocessor, by what registers allow.
-template <Weight W, int NT>
-constexpr int kAhead = W == Weight::kBf16 ? 2 : W == Weight::kE4M3 ? (NT == 8 ? 2 : 3) : (NT == 1 ? 4 : NT == 8 ? 2 : 3);
-template <Weight W, int NT>
-constexpr int kResident = NT == 8 || (W == Weight::kBf16 && NT > 1) || (W == Weight::kE4M3 && NT > 2) ? 1 : 2;
 
 // This warp's share of an item's sum. Steps go round the block's warps of a row tile: round i, warp k of
 // `depth_warps` has step first + i * depth_warps + k.
@@ -101,7 +93,6 @@ template <Weight W, class T, int NT>
 __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Item& item, int rank, uint8_t* shared,
                                            float (&sum)[NT][4]) {
     using F = Fragment<W, T>;
-    constexpr int kRing = kAhead<W, NT>;
     const Problem& p = params.problem;
     const Shape& shape = params.shape;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -109,15 +100,18 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     const int steps = p.depth / kStepDepth, per_rank = (steps + shape.split - 1) / shape.split;
     const int first = rank * per_rank, last = min(first + per_rank, steps);
     const int rounds = (last - first + depth_warps - 1) / depth_warps;
+    // where the warp computes, and where it copies
     RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
     rows.advance(int64_t(first + k) * F::kBytes, (first + k) * F::kScales);
+    RowPair ahead = rows;
+    uint8_t* ring = shared + warp * F::kAhead * F::kStage;
+    int step = first + k;
 
-    F ring[kRing];
 #pragma unroll
-    for (int i = 0; i < kRing; ++i) {
-        const int step = first + i * depth_warps + k;
-        if (step < last) ring[i].load(rows);
-        rows.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
+    for (int i = 0; i < F::kAhead; ++i) {
+        if (step + i * depth_warps < last) F::copy(ahead, ring + i * F::kStage, lane);
+        end_copies();
+        ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
     }
     wait_for_previous();
     allow_next();  // only now: the next kernel may rely on all before this one having ended
@@ -125,26 +119,31 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
 #pragma unroll
     for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
 
-    uint4* slots = reinterpret_cast<uint4*>(shared);
+    uint4* slots = reinterpret_cast<uint4*>(shared + kWarps * F::kAhead * F::kStage);
     float* scales = reinterpret_cast<float*>(slots + shape.phase * depth_warps * shape.max_tokens * kTokenSlots);
-    for (int round = 0, at = 0; round < rounds; round += kRing, at += kRing) {
-        if (round % shape.phase == 0) {  // a multiple of kRing
+    uint8_t* stage_bytes = ring;
+    for (int round = 0, at = shape.phase; round < rounds; ++round, ++at, step += depth_warps) {
+        if (at == shape.phase) {
             const int begin = first + round * depth_warps;
             if (round > 0) __syncthreads();
             stage<F, T>(p, item, begin, min(shape.phase * depth_warps, last - begin), slots, scales, NT * 8);
             __syncthreads();
             at = 0;
         }
-#pragma unroll
-        for (int i = 0; i < kRing; ++i) {
-            const int local = (at + i) * depth_warps + k, step = first + (round + i) * depth_warps + k;
-            if (step < last) {
-                add_step<F, T, NT>(ring[i], slots + local * item.count * kTokenSlots + lane % 4,
-                                   scales + local * NT * 8, token, item.count, sum);
-            }
-            if (step + kRing * depth_warps < last) ring[i].load(rows);
-            rows.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
+        await_copies<F::kAhead - 1>();
+        if (step < last) {
+            const int local = at * depth_warps + k;
+            F fragment;
+            fragment.read(rows, stage_bytes, lane);
+            add_step<F, T, NT>(fragment, slots + local * item.count * kTokenSlots + lane % 4, scales + local * NT * 8,
+                               token, item.count, sum);
         }
+        __syncwarp();  // the stage has been read
+        if (step + F::kAhead * depth_warps < last) F::copy(ahead, stage_bytes, lane);
+        end_copies();
+        rows.advance(0, depth_warps * F::kScales);
+        ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
+        stage_bytes = stage_bytes == ring + (F::kAhead - 1) * F::kStage ? ring : stage_bytes + F::kStage;
     }
 }
 
@@ -168,10 +167,10 @@ __device__ __forceinline__ bool item_at(const SkinnyParams& params, int index, I
 }
 
 template <Weight W, class T, int NT>
-__global__ void __launch_bounds__(kWarps * 32, kResident<W, NT>)
+__global__ void __launch_bounds__(kWarps * 32, NT == 8 ? 1 : kResident)
     skinny_kernel(const __grid_constant__ SkinnyParams params) {
     extern __shared__ __align__(16) uint8_t shared[];
-    if (params.problem.max_tiles > 0) wait_for_previous();  // tiles are fresh, weights are not
+    if (params.problem.max_tiles > 0 && !params.problem.old_tiles) wait_for_previous();
     const int split = params.shape.split, rank = blockIdx.x % split;
     Item item;
     for (int index = blockIdx.x / split; item_at(params, index, item); index += gridDim.x / split) {
@@ -180,14 +179,14 @@ __global__ void __launch_bounds__(kWarps * 32, kResident<W, NT>)
         accumulate<W, T, NT>(params, item, rank, shared, sum);
         finish<NT>(params, item, rank, shared, sum);
     }
+    wait_for_previous();  // also without an item: the end of this kernel is the end of all before it
 }
 
 // Launches the kernel for the shape's token tiles.
 template <Weight W, class T>
 void launch_skinny(const Problem& problem, cudaStream_t stream) {
-    constexpr Registers kRegisters = {{kAhead<W, 1>, kAhead<W, 2>, kAhead<W, 4>, kAhead<W, 8>},
-                                      {kResident<W, 1>, kResident<W, 2>, kResident<W, 4>, kResident<W, 8>}};
-    const SkinnyParams params = {problem, skinny_shape(problem, kRegisters)};
+    using F = Fragment<W, T>;
+    const SkinnyParams params = {problem, skinny_shape(problem, kWarps * F::kAhead * F::kStage)};
     const Shape& shape = params.shape;
     auto* kernel = shape.token_tiles == 1   ? skinny_kernel<W, T, 1>
                    : shape.token_tiles == 2 ? skinny_kernel<W, T, 2>

@@ -5,6 +5,7 @@
 namespace dsv4::gemm {
 
 constexpr int kWarps = 8;
+constexpr int kResident = 2;        // blocks per multiprocessor
 constexpr int kSkinnyTokens = 64;   // token rows of one work item, at most
 constexpr int kTokenSlots = 20;     // of 16 bytes in shared memory, for one step of one token row
 
@@ -25,13 +26,8 @@ struct SkinnyParams {
     Shape shape;
 };
 
-// What registers allow, by 1, 2, 4 and 8 token tiles.
-struct Registers {
-    int ahead[4];       // steps in flight per warp
-    int resident[4];    // blocks per multiprocessor
-};
-
-Shape skinny_shape(const Problem& problem, const Registers& registers);
+// `ring_bytes` of a block's shared memory hold weights.
+Shape skinny_shape(const Problem& problem, size_t ring_bytes);
 
 void skinny_bf16(const Problem& problem, cudaStream_t stream);
 void skinny_e4m3(const Problem& problem, cudaStream_t stream);

@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_octets(const Sixteen& x, int u, uint4* tok
 template <class F, class T>
 __device__ __forceinline__ void stage(const Problem& p, const Item& item, int first, int steps, uint4* slots,
                                       float* scales, int scale_stride) {
-    constexpr int kBatch = 2;  // loads under way at a time
+    constexpr int kBatch = 4;  // loads under way at a time
     const int lane = threadIdx.x % 32, u = lane % 8;
     const int quads = (steps + 3) / 4, tasks = quads * item.count;
     for (int task = threadIdx.x / 32; task < tasks; task += kWarps * kBatch) {

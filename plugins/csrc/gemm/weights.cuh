@@ -18,13 +18,25 @@ namespace dsv4::gemm {
 constexpr int kStepDepth = 128;
 constexpr int kChunks = 4;
 
-// 16 bytes that nobody reads again.
-__device__ __forceinline__ uint4 load_once(const void* at) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at));
-    return v;
+// Copies that run by themselves: registers could hold as many loads in flight, but a warp has six counters to
+// wait for them by, and the compiler gives the loads of all steps the same one.
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
+    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copy_4(void* to, const void* from) {
+    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All but the newest `Newest` groups of copies have arrived, for the whole warp.
+template <int Newest>
+__device__ __forceinline__ void await_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
+    __syncwarp();
 }
 
 __device__ __forceinline__ uint32_t word(const uint4& v, int i) {
@@ -68,24 +80,29 @@ struct Fragment;
 //   kInterleaved the inputs of an octet go in the order 0 4 1 5 2 6 3 7
 //   chunk_of, lane_of   where octet q of a step belongs
 //   kBytes, kScales     of a row in a step
-//   load         starts the loads of a step
+//   kAhead       steps under way per warp
+//   kStage       bytes of shared memory that a step takes
+//   copy         starts the copies of a step
+//   read         what this lane needs of the copies
 //   chunk        A operands of a chunk's two mma: lower half of row g, of row g + 8, upper half of g, of g + 8
 //   extreme      whether chunk has to be chunk<true>, which is right for every scale
 
 template <class T>
 struct Fragment<Weight::kBf16, T> {
     static constexpr bool kScaled = false, kInterleaved = false;
-    static constexpr int kBytes = 256, kScales = 0;
+    static constexpr int kBytes = 256, kScales = 0, kAhead = 2, kStage = 8 * 512;
     uint4 row[2][4];
 
     static __device__ int chunk_of(int q) { return q / 4; }
     static __device__ int lane_of(int q) { return q % 4; }
 
-    __device__ void load(const RowPair& rows) {
+    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
+        for (int i = 0; i < 8; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 4] + i % 4 * 64);
+    }
+    __device__ void read(const RowPair&, const uint8_t* stage, int lane) {
 #pragma unroll
-            for (int c = 0; c < 4; ++c) row[r][c] = load_once(rows.weight[r] + c * 64);
+        for (int i = 0; i < 8; ++i) row[i / 4][i % 4] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
     }
     __device__ bool extreme() const { return false; }
     template <bool Extreme>
@@ -102,20 +119,23 @@ struct Fragment<Weight::kBf16, T> {
 template <class T>
 struct Fragment<Weight::kE4M3, T> {
     static constexpr bool kScaled = true, kInterleaved = false;
-    static constexpr int kBytes = 128, kScales = 1;
+    static constexpr int kBytes = 128, kScales = 1, kAhead = 3, kStage = 4 * 512;
     uint4 row[2][2];
     uint8_t scales[2];
 
     static __device__ int chunk_of(int q) { return q / 8 * 2 + q % 2; }
     static __device__ int lane_of(int q) { return q % 8 / 2; }
 
-    __device__ void load(const RowPair& rows) {
+    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            scales[r] = __ldg(rows.scale[r]);
+        for (int i = 0; i < 4; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 2] + i % 2 * 64);
+    }
+    // few scales, mostly in the first level of cache; used late
+    __device__ void read(const RowPair& rows, const uint8_t* stage, int lane) {
 #pragma unroll
-            for (int h = 0; h < 2; ++h) row[r][h] = load_once(rows.weight[r] + h * 64);
-        }
+        for (int r = 0; r < 2; ++r) scales[r] = __ldg(rows.scale[r]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) row[i / 2][i % 2] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
     }
     __device__ bool extreme() const { return false; }
     template <bool Extreme>
@@ -138,18 +158,25 @@ struct Fragment<Weight::kE4M3, T> {
 template <class T>
 struct Fragment<Weight::kE2M1, T> {
     static constexpr bool kScaled = false, kInterleaved = true;
-    static constexpr int kBytes = 64, kScales = 4;
+    static constexpr int kBytes = 64, kScales = 4, kAhead = 5, kStage = 2 * 512 + 64;
     uint4 row[2];
     uint8_t scales[2];
 
     static __device__ int chunk_of(int q) { return q % 4; }
     static __device__ int lane_of(int q) { return q / 4; }
 
-    __device__ void load(const RowPair& rows) {
+    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i]);
+        // the four scales of a row at once, by one of its lanes
+        const int r = lane % 4;
+        if (r < 2) copy_4(stage + 1024 + (r * 8 + lane / 4) * 4, (r == 0 ? rows.scale[0] : rows.scale[1]) - r);
+    }
+    __device__ void read(const RowPair&, const uint8_t* stage, int lane) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            scales[r] = __ldg(rows.scale[r]);
-            row[r] = load_once(rows.weight[r]);
+            row[r] = reinterpret_cast<const uint4*>(stage)[r * 32 + lane];
+            scales[r] = stage[1024 + r * 32 + lane];
         }
     }
     __device__ bool extreme() const {
