@@ -129,7 +129,7 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
     for (int begin = 0, end, most; begin < tokens; begin = end) {
         end = shared.tile.run(begin, tokens, most);
         if (most == 0) continue;
-        const int table_row = p.step.table_rows[shared.tile.seqs[begin]];
+        const int table_row = shared.tile.table_rows[begin];
         const int tiles = (most + kKeys - 1) / kKeys;
         KeyTile<kFormat> next;
         next.load(p, next.page(p, table_row, worker), worker);

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) 
     for (int begin = 0, end, most; begin < tokens; begin = end) {
         end = block.run(begin, tokens, most);
         if (most == 0) continue;
-        const int table_row = p.step.table_rows[block.seqs[begin]];
+        const int table_row = block.table_rows[begin];
         const int tiles = (most + kTileKeys - 1) / kTileKeys;
         KeyTile<kFormat> next;
         if (worker < tiles) next.load(p, table_row, worker, lane);

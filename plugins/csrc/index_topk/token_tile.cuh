@@ -9,13 +9,15 @@ template <int kTokens>
 struct TokenTile {
     int visible[kTokens];   // entries to score; 0 where nothing is chosen
     int seqs[kTokens];
+    int table_rows[kTokens];
 
     // Threads of the whole block come here, then to a barrier.
     __device__ __forceinline__ void read(const Params& p, int first, int tokens) {
         if (threadIdx.x >= tokens) return;
-        const int n = p.visible(first + threadIdx.x);
+        const int seq = p.step.seq(first + threadIdx.x), n = p.visible(first + threadIdx.x);
+        table_rows[threadIdx.x] = seq < 0 ? -1 : p.step.table_rows[seq];
         visible[threadIdx.x] = p.chooses(n) ? n : 0;
-        seqs[threadIdx.x] = p.step.seq(first + threadIdx.x);
+        seqs[threadIdx.x] = seq;
     }
     // End of the run that starts at `begin`; `most` is the largest `visible` of it.
     __device__ __forceinline__ int run(int begin, int tokens, int& most) const {
