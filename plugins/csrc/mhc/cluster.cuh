@@ -1,4 +1,6 @@
-// Thread block clusters: barriers, and reading the shared memory of the other blocks.
+// Thread block clusters: barriers, and writing into the shared memory of the other blocks.
+//
+// Blocks send and never fetch: a load of each lane from another block takes a round trip for each block.
 #pragma once
 
 #include <stdint.h>
@@ -38,18 +40,51 @@ __device__ __forceinline__ uint32_t peer_address(const void* shared, int rank) {
     return address;
 }
 
-__device__ __forceinline__ float peer_load(const float* shared, int rank) {
-    float value;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(peer_address(shared, rank)));
-    return value;
+// Barriers that count bytes: one thread's expect() and as many bytes end a phase.
+__device__ __forceinline__ void init_barrier(uint64_t& barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
+}
+__device__ __forceinline__ void fence_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void expect(uint64_t& barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void wait_barrier(uint64_t& barrier, int parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(shared_address(&barrier)), "r"(parity)
+        : "memory");
 }
 
-__device__ __forceinline__ float4 peer_load4(const float* shared, int rank) {
-    float4 v;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(peer_address(shared, rank)));
-    return v;
+// What this thread wrote to shared memory is there for copies that are started after the next barrier.
+__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Copies from global memory to this block's shared memory, and from there to the same place of another block;
+// `barrier` (there) counts the bytes, a multiple of 16.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes, uint64_t& barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+        : "memory");
+}
+__device__ __forceinline__ void send(void* to, const void* from, int bytes, uint64_t& barrier, int rank) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            peer_address(to, rank)),
+        "r"(shared_address(from)), "r"(bytes), "r"(peer_address(&barrier, rank))
+        : "memory");
+}
+__device__ __forceinline__ void send(float& to, float value, uint64_t& barrier, int rank) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                     peer_address(&to, rank)),
+                 "r"(__float_as_uint(value)), "r"(peer_address(&barrier, rank))
+                 : "memory");
 }
 
 }  // namespace dsv4::mhc

@@ -10,13 +10,13 @@
 namespace dsv4::mhc {
 namespace {
 
-// Sum over the cluster of one token's lane `lane` of `sums`, times rho: a row of fn each lane.
-template <int Rows>
-__device__ __forceinline__ float mix_of_lane(const float (&sums)[32], int blocks, float eps, int hidden) {
-    const int lane = threadIdx.x % 32;
+// Sum over the cluster of a token's dot product with row `lane` of fn, times rho.
+template <int Rows, int Tokens>
+__device__ __forceinline__ float mix_of_lane(Shared<Tokens>& shared, int token, int blocks, float eps, int hidden) {
+    wait_barrier(shared.sums_here, 0);
     float total = 0;
-#pragma unroll 16
-    for (int rank = 0; rank < blocks; ++rank) total += peer_load(&sums[lane], rank);
+#pragma unroll 8
+    for (int block = 0; block < blocks; ++block) total += shared.sums_of[block][token][threadIdx.x % 32];
     const float squares = __shfl_sync(kFullMask, total, Rows);
     return total * rsqrtf(squares / (kStreams * hidden) + eps);
 }
@@ -70,78 +70,89 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
     const float base = lane < Rows ? p.site.base[lane] : 0;
     const float scale = p.site.scale[kind == Kind::kHead || lane < kStreams ? 0 : lane < 2 * kStreams ? 1 : 2];
 
+    if (threadIdx.x == 0) {
+        init_barrier(shared.sums_here);
+        init_barrier(shared.squares_here);
+        fence_barriers();
+        expect(shared.sums_here, blocks * sizeof shared.sums);
+        expect(shared.squares_here, blocks * Tokens * 4);
+    }
+    __syncthreads();
+    cluster_arrive();
+
     if (warp == kWarps) {  // the spare one: post and comb of one token
-        cluster_sync();
-        const bool mine = kind != Kind::kHead && rank < Tokens && first + rank < p.tokens;
-        const float logit =
-            mine ? mix_of_lane<Rows>(shared.sums[rank % Tokens], blocks, p.site.eps, p.hidden) * scale + base : 0;
-        cluster_arrive();
-        if (mine) write_post_comb(p, first + rank, logit);
         cluster_wait();
-        cluster_sync();
+        if (kind == Kind::kHead || rank >= Tokens || first + rank >= p.tokens) return;
+        const float mix = mix_of_lane<Rows>(shared, rank % Tokens, blocks, p.site.eps, p.hidden);
+        write_post_comb(p, first + rank, mix * scale + base);
         return;
     }
 
     for (int c = threadIdx.x * kVector; c < count; c += kWorkers * kVector) {
         copy_async(norm_weight + c, p.site.norm_weight + begin + c);
     }
-    project<T, kind, Tokens>(p, first, begin, count, held, shared);
-    copies_wait();
-    cluster_sync();
-
+    project<T, kind, Tokens>(p, first, begin, count, held, shared, rank, blocks);
     if (warp < Tokens) {
-        const float mix = mix_of_lane<Rows>(shared.sums[warp], blocks, p.site.eps, p.hidden);
+        const float mix = mix_of_lane<Rows>(shared, warp, blocks, p.site.eps, p.hidden);
         if (lane < kStreams) shared.pre[warp][lane] = sigmoid(mix * scale + base) + p.site.hc_eps;
     }
+    copies_wait();
     workers_sync();
+
     const int token = threadIdx.x / kTeam, thread = threadIdx.x % kTeam;
     T* x = held + token * kStreams * count;
     if (token < Tokens) {
         const float sum = collapse_token(x, shared.pre[token % Tokens], count, thread);
         if (lane == 0) shared.x_squares[token][thread / 32] = sum;
     }
-    cluster_sync();
-
-    float part = 0;
-    if (token < Tokens && lane / 2 < blocks) part = peer_load(&shared.x_squares[token][lane % 2], lane / 2);
-    const float norm = rsqrtf(warp_sum(part) / p.hidden + p.site.eps);
-    cluster_arrive();  // a block must not end before the others have read from it
-    if (token < Tokens && first + token < p.tokens) {
-        T* out = static_cast<T*>(p.x) + (first + token) * p.hidden + begin;
-        for (int c = thread * kVector; c < count; c += kTeam * kVector) {
-            store_pack(out + c, normalised(load_pack<kVector>(x + c), load_pack<kVector>(norm_weight + c), norm));
-        }
+    workers_sync();
+    if (token >= Tokens) return;
+    if (thread < blocks) {
+        const float sum = shared.x_squares[token][0] + shared.x_squares[token][1];
+        send(shared.x_squares_of[rank][token], sum, shared.squares_here, thread);
     }
-    cluster_wait();
+    wait_barrier(shared.squares_here, 0);  // all blocks have sent, so none is written to after its end
+    const float squares_sum = warp_sum(lane < blocks ? shared.x_squares_of[lane][token] : 0);
+    const float norm = rsqrtf(squares_sum / p.hidden + p.site.eps);
+    if (first + token >= p.tokens) return;
+    T* out = static_cast<T*>(p.x) + (first + token) * p.hidden + begin;
+    for (int c = thread * kVector; c < count; c += kTeam * kVector) {
+        store_pack(out + c, normalised(load_pack<kVector>(x + c), load_pack<kVector>(norm_weight + c), norm));
+    }
 }
 
+// Launches with `Tokens` a cluster; unless `all`, only if all clusters run at once.
 template <class T, Kind kind, int Tokens>
-void launch_tokens(const Params& p, cudaStream_t stream) {
+bool launch_tokens(const Params& p, bool all, cudaStream_t stream) {
     const auto kernel = few_kernel<T, kind, Tokens>;
-    for (int blocks : {16, 8}) {  // sixteen is more than every device can
+    const int64_t clusters = ceil_div(p.tokens, Tokens);
+    for (int blocks : {kMaxBlocks, kMaxBlocks / 2}) {  // sixteen is more than every device can
         const int64_t slice = int64_t(ceil_div(p.hidden, blocks * kVector)) * kVector;
-        const ClusterShape shape = {blocks, kThreads, 2 * slice * sizeof(bf16) + Tokens * kStreams * slice * sizeof(T)};
-        if (resident_clusters(reinterpret_cast<const void*>(kernel), shape) == 0) continue;
-        launch_clusters("mhc's few", kernel, ceil_div(p.tokens, Tokens), shape, stream, p);
-        return;
+        const size_t bytes = 2 * slice * sizeof(bf16) + Tokens * kStreams * slice * sizeof(T);
+        const ClusterShape shape = {blocks, kThreads, bytes};
+        const int resident = resident_clusters(reinterpret_cast<const void*>(kernel), shape);
+        if (resident == 0) continue;
+        if (!all && clusters > resident) return false;
+        launch_clusters("mhc's few", kernel, clusters, shape, stream, p);
+        return true;
     }
-    fail("a stream has %d channels: too many for the shared memory of this device", p.hidden);
+    return false;
 }
 
 template <Kind kind>
-void launch_kind(const Params& p, int dtype, cudaStream_t stream) {
-    if (dtype == DSV4_F32) return launch_tokens<float, kind, 2>(p, stream);
-    if (p.tokens <= 8) return launch_tokens<bf16, kind, 1>(p, stream);
-    if (p.tokens <= 16) return launch_tokens<bf16, kind, 2>(p, stream);
-    launch_tokens<bf16, kind, 4>(p, stream);
+bool launch_kind(const Params& p, int dtype, cudaStream_t stream) {
+    if (dtype == DSV4_F32) return launch_tokens<float, kind, 2>(p, true, stream);
+    return launch_tokens<bf16, kind, 1>(p, false, stream) || launch_tokens<bf16, kind, 2>(p, false, stream) ||
+           launch_tokens<bf16, kind, 4>(p, true, stream);
 }
 
 }  // namespace
 
 void few(Kind kind, const Params& p, int dtype, cudaStream_t stream) {
-    if (kind == Kind::kPre) return launch_kind<Kind::kPre>(p, dtype, stream);
-    if (kind == Kind::kPostPre) return launch_kind<Kind::kPostPre>(p, dtype, stream);
-    launch_kind<Kind::kHead>(p, dtype, stream);
+    const bool launched = kind == Kind::kPre       ? launch_kind<Kind::kPre>(p, dtype, stream)
+                          : kind == Kind::kPostPre ? launch_kind<Kind::kPostPre>(p, dtype, stream)
+                                                   : launch_kind<Kind::kHead>(p, dtype, stream);
+    DSV4_REQUIRE(launched, "a stream has %d channels: too many for the shared memory of this device", p.hidden);
 }
 
 }  // namespace dsv4::mhc

@@ -17,12 +17,17 @@ constexpr int kTeam = kWorkers / kMaxTokens;
 template <Kind kind>
 constexpr int kRows = kind == Kind::kHead ? kStreams : kMix;
 
+constexpr int kMaxBlocks = 16;  // of a cluster
+
 template <int Tokens>
 struct Shared {
     float warp_sums[kWarps][Tokens][32];
-    float sums[Tokens][32];                    // of this block: rows of fn, then the squares
+    alignas(16) float sums[Tokens][32];                 // of this block's channels: rows of fn, then the squares
+    alignas(16) float sums_of[kMaxBlocks][Tokens][32];  // what the blocks sent
+    float x_squares[Tokens][kTeam / 32];                // of this block's channels of x, by warp
+    float x_squares_of[kMaxBlocks][Tokens];
     float pre[Tokens][kStreams];
-    float x_squares[Tokens][kTeam / 32];       // of this block's channels of x
+    uint64_t sums_here, squares_here;
 };
 
 __device__ __forceinline__ void workers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory"); }
@@ -77,11 +82,11 @@ __device__ __forceinline__ Pack<T, kVector> stream_pack(const Params& p, int64_t
     }
 }
 
-// Dot products of channels begin .. begin + count of the cluster's tokens with fn, into shared.sums; the
+// Dot products of channels begin .. begin + count of the cluster's tokens with fn, sent to all blocks; the
 // streams stay in `held` [Tokens][kStreams][count].
 template <class T, Kind kind, int Tokens>
 __device__ __forceinline__ void project(const Params& p, int64_t first, int begin, int count, T* held,
-                                        Shared<Tokens>& shared) {
+                                        Shared<Tokens>& shared, int rank, int blocks) {
     constexpr int Rows = kRows<kind>;
     constexpr int kGroup = Tokens == 1 || Rows < kMix ? Rows : 24 / Tokens;  // rows of fn on their way at once
     const int64_t fn_row = int64_t(kStreams) * p.hidden;
@@ -127,12 +132,16 @@ __device__ __forceinline__ void project(const Params& p, int64_t first, int begi
         shared.warp_sums[threadIdx.x / 32][t][threadIdx.x % 32] = sum;
     }
     workers_sync();
-    if (threadIdx.x < Tokens * 32) {
-        const int t = threadIdx.x / 32, lane = threadIdx.x % 32;
+    cluster_wait();  // the other blocks' barriers are there
+    const int t = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (t < Tokens) {  // a warp a token
         float sum = 0;
 #pragma unroll
         for (int warp = 0; warp < kWarps; ++warp) sum += shared.warp_sums[warp][t][lane];
         shared.sums[t][lane] = sum;
+        fence_copies();
+        __syncwarp();
+        if (lane < blocks) send(shared.sums_of[rank][t], shared.sums[t], sizeof shared.sums[t], shared.sums_here, lane);
     }
 }
 

@@ -10,9 +10,6 @@
 namespace dsv4::mhc {
 namespace {
 
-// Squares of a token's channels of all blocks, or its mixes: `value` of sixteen neighbouring lanes added up.
-__device__ __forceinline__ float sum_blocks(float value) { return warp_sum<kBlocks>(value); }
-
 // The tile's streams after the site that is left, in place and to memory. A warp takes whole tokens; its
 // loops stay loops, and packs are small where a lane has several, because fn has most of the registers.
 template <class L>
@@ -68,30 +65,55 @@ __device__ __forceinline__ void write_post_comb(const Params& p, const Aside& as
     }
 }
 
+// This block's sums, over its warps, to the blocks that need them.
+template <class L>
+__device__ __forceinline__ void send_mixes(Exchange<L>& shared, const float (*partial)[kSums], int rank) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int i = 0; i < L::kTokens; ++i) {
+        const int row = warp * L::kTokens + i;
+        if (lane > kMix) continue;
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) sum += partial[w * L::kTile + row][lane];
+        if (lane < kStreams || lane == kMix) {
+            shared.pre_sums[row][lane == kMix ? kStreams : lane] = sum;
+        } else {
+            shared.others[row][lane - kStreams] = sum;
+        }
+    }
+    fence_copies();
+    __syncthreads();
+    if (threadIdx.x < kBlocks) {
+        const int to = threadIdx.x;
+        send(shared.pre_sums_of[rank], shared.pre_sums, sizeof shared.pre_sums, shared.mixes_here, to);
+        send(shared.others_of[rank], shared.others[to * L::kMTiles], sizeof shared.others_of[0], shared.mixes_here, to);
+    }
+}
+
 // Sums over the cluster: pre and rho of every token, and the other mixes of the tokens that are this block's.
 template <class L>
-__device__ __forceinline__ void gather_mixes(const Params& p, Exchange<L>& shared, Aside& aside, int rank, int count,
-                                             int64_t first) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int own = rank * L::kMTiles + warp % L::kMTiles;
+__device__ __forceinline__ void receive_mixes(const Params& p, Exchange<L>& shared, Aside& aside, int rank, int count,
+                                              int64_t first, int parity) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = rank * L::kMTiles + warp;
+    wait_barrier(shared.mixes_here, parity);
+    if (threadIdx.x == 0) expect(shared.mixes_here, Exchange<L>::kMixBytes);  // of the next tile
+    const int row = threadIdx.x / 8, j = threadIdx.x % 8;
+    if (row < L::kTile) {  // whole warps
+        float sum = 0;
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) sum += j <= kStreams ? shared.pre_sums_of[block][row][j] : 0;
+        const float squares = __shfl_sync(kFullMask, sum, kStreams, 8);
+        const float rho = rsqrtf(squares / (kStreams * p.hidden) + p.site.eps);
+        if (j < kStreams) {
+            shared.pre[row][j] = sigmoid(sum * rho * p.site.scale[0] + p.site.base[j]) + p.site.hc_eps;
+        }
+        if (j == kStreams) shared.rho[row] = rho;
+    }
     float other = 0;
     if (warp < L::kMTiles && lane < kMix - kStreams) {
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) other += peer_load(&shared.others[own][lane], block);
-    }
-#pragma unroll
-    for (int i = 0; i < L::kMTiles; ++i) {
-        const int row = (i * kThreads + threadIdx.x) / kBlocks, block = threadIdx.x % kBlocks;
-        const float4 pre = peer_load4(shared.pre_sums[row], block);
-        const float squares = sum_blocks(peer_load(&shared.pre_sums[row][kStreams], block));
-        const float rho = rsqrtf(squares / (kStreams * p.hidden) + p.site.eps);
-        const float sums[kStreams] = {sum_blocks(pre.x), sum_blocks(pre.y), sum_blocks(pre.z), sum_blocks(pre.w)};
-#pragma unroll
-        for (int j = 0; j < kStreams; ++j) {
-            if (block != j) continue;
-            shared.pre[row][j] = sigmoid(sums[j] * rho * p.site.scale[0] + p.site.base[j]) + p.site.hc_eps;
-        }
-        if (block == kStreams) shared.rho[row] = rho;
+        for (int block = 0; block < kBlocks; ++block) other += shared.others_of[block][warp][lane];
     }
     __syncthreads();
     if (warp < L::kMTiles) {
@@ -106,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
     extern __shared__ __align__(128) char dynamic[];
     __shared__ Exchange<L> shared;
     __shared__ Aside aside;
-    __shared__ uint64_t full[2];
+    __shared__ uint64_t full[2];  // a stage has come
     const int rank = cluster_rank(), clusters = gridDim.x / kBlocks;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int begin = rank * L::kChannels;
@@ -115,8 +137,14 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
     auto partial = reinterpret_cast<float(*)[kSums]>(dynamic + 2 * L::kStage + L::kLowBytes);
 
     int tile = blockIdx.x / kBlocks;
-    if (threadIdx.x == 0) init_barriers(full);
+    if (threadIdx.x == 0) {
+        for (uint64_t* barrier : {&full[0], &full[1], &shared.mixes_here, &shared.squares_here}) init_barrier(*barrier);
+        fence_barriers();
+        expect(shared.mixes_here, Exchange<L>::kMixBytes);
+        expect(shared.squares_here, Exchange<L>::kSquareBytes);
+    }
     __syncthreads();
+    cluster_arrive();
     if (warp == 0) {
         for (int stage = 0; stage < 2; ++stage) {
             fetch_tile<L>(p, tile + stage * clusters, begin, dynamic + stage * L::kStage, full[stage]);
@@ -124,6 +152,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
     }
     Fragment high[Chunks][2][3], mid[Chunks][2][3];
     split_fn(p, begin, high, mid, low);
+    cluster_wait();  // the other blocks' barriers are there
 
     int count = 0;  // tokens put aside
     for (int n = 0; tile < tiles; ++n, tile += clusters) {
@@ -136,21 +165,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
         }
         project<L>(held, high, mid, low, partial);
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < L::kTokens; ++i) {  // sums of the warps
-            const int row = warp * L::kTokens + i;
-            if (lane > kMix) continue;
-            float sum = 0;
-#pragma unroll
-            for (int w = 0; w < kWarps; ++w) sum += partial[w * L::kTile + row][lane];
-            if (lane < kStreams || lane == kMix) {
-                shared.pre_sums[row][lane == kMix ? kStreams : lane] = sum;
-            } else {
-                shared.others[row][lane - kStreams] = sum;
-            }
-        }
-        cluster_sync();
-        gather_mixes(p, shared, aside, rank, count, first);
+        send_mixes(shared, partial, rank);
+        receive_mixes(p, shared, aside, rank, count, first, n % 2);
         count += MTiles;
 
         Pack<bf16, 8> x[L::kTokens][L::kOctets];
@@ -160,13 +176,20 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
             const float sum = warp_sum(collapse_row<L>(held, shared.pre[row], row, x[i]));
             if (lane == 0) shared.x_squares[row] = sum;
         }
-        if constexpr (Post) fence_copies();  // this stage was written by threads, and is next by a copy
-        cluster_sync();
-        if (warp == 0) fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
+        fence_copies();  // of the squares; and with Post, this stage was written by threads, and is next by copies
+        __syncthreads();
+        if (warp == 0) {
+            if (lane < kBlocks) {
+                send(shared.x_squares_of[rank], shared.x_squares, sizeof shared.x_squares, shared.squares_here, lane);
+            }
+            fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
+        }
+        wait_barrier(shared.squares_here, n % 2);
+        if (threadIdx.x == 0) expect(shared.squares_here, Exchange<L>::kSquareBytes);
 #pragma unroll
         for (int i = 0; i < L::kTokens; ++i) {
             const int row = warp * L::kTokens + i;
-            const float sum = sum_blocks(peer_load(&shared.x_squares[row], lane % kBlocks));
+            const float sum = warp_sum<kBlocks>(shared.x_squares_of[lane % kBlocks][row]);
             if (first + row < p.tokens) write_row<L>(p, first + row, begin, x[i], rsqrtf(sum / p.hidden + p.site.eps));
         }
         if (count == kAside) {
@@ -174,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
             count = 0;
         }
     }
-    cluster_arrive();  // a block must not end before the others have read from it
+    cluster_arrive();  // a block must not end before what it sent is there
     write_post_comb(p, aside, count);
     cluster_wait();
 }

@@ -11,7 +11,7 @@ constexpr int kBlocks = 16;  // of a cluster
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSums = 26;    // 24 dot products, the squares; even, for pairs
-constexpr int kAside = 64;   // tokens of a block that wait for Sinkhorn, which is slow for one and as slow for many
+constexpr int kAside = 24;   // tokens of a block that wait for Sinkhorn, which is slow for one and as slow for many
 
 // Chunks: 32 channels each, of the half stream that a warp projects. MTiles: 16 tokens each.
 template <int Chunks, int MTiles, bool Post>
@@ -37,46 +37,28 @@ struct Layout {
 };
 
 template <class L>
-struct Exchange {                            // what the blocks of a cluster read of each other
-    alignas(16) float pre_sums[L::kTile][8];  // dot products with the rows of pre, then the squares
-    float others[L::kTile][kMix - kStreams];  // with the rows of post and comb
-    float x_squares[L::kTile];
-    float pre[L::kTile][kStreams];            // this and rho are the block's own
+struct Exchange {
+    static constexpr int kOthers = kMix - kStreams;
+    static constexpr int kMixBytes = kBlocks * (L::kTile * (kStreams + 1) + L::kMTiles * kOthers) * 4;
+    static constexpr int kSquareBytes = kBlocks * L::kTile * 4;
+
+    // of this block's channels, for all blocks: dot products with the rows of pre, and the squares
+    alignas(16) float pre_sums[L::kTile][kStreams + 1];
+    alignas(16) float others[L::kTile][kOthers];  // for the token's block: those with the rows of post and comb
+    alignas(16) float x_squares[L::kTile];        // for all blocks
+    // what the blocks sent
+    alignas(16) float pre_sums_of[kBlocks][L::kTile][kStreams + 1];
+    alignas(16) float others_of[kBlocks][L::kMTiles][kOthers];
+    alignas(16) float x_squares_of[kBlocks][L::kTile + 4];  // 4 more: lanes read down a column
+    float pre[L::kTile][kStreams];
     float rho[L::kTile];
+    uint64_t mixes_here, squares_here;
 };
 
 struct Aside {
     float mix[kAside][kMix - kStreams + 1];  // an odd row: a thread reads its own
     int token[kAside];
 };
-
-__device__ __forceinline__ void init_barriers(uint64_t (&full)[2]) {
-    for (uint64_t& barrier : full) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void wait_barrier(uint64_t& barrier, int parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}" ::"r"(shared_address(&barrier)), "r"(parity)
-        : "memory");
-}
-
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes, uint64_t& barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(&barrier))
-        : "memory");
-}
 
 // Starts the copies of a tile, if there is such a tile; for one whole warp.
 template <class L>
@@ -86,9 +68,7 @@ __device__ __forceinline__ void fetch_tile(const Params& p, int tile, int begin,
     if (tokens <= 0) return;
     const int lane = threadIdx.x % 32;
     if (lane == 0) {
-        const int bytes = tokens * (kStreams * L::kSlice + (L::kPost ? (kStreams + kStreams * kStreams) * 4 : 0));
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&full)), "r"(bytes)
-                     : "memory");
+        expect(full, tokens * (kStreams * L::kSlice + (L::kPost ? (kStreams + kStreams * kStreams) * 4 : 0)));
     }
     __syncwarp();
     const bf16* streams = static_cast<const bf16*>(p.streams) + first * kStreams * p.hidden + begin;

@@ -46,7 +46,8 @@ __device__ inline void sinkhorn(float (&comb)[kStreams][kStreams], int iters, fl
     }
 }
 
-// One stream after a site is left: post * y + sum over j of comb[j] * x[j], rounded to T.
+// One stream after a site is left: post * y + sum over j of comb[j] * x[j], rounded to T. In the order and
+// with the roundings of the reference: a stream that rounds the other way shows in the next site's mixes.
 template <class T, int N>
 __device__ __forceinline__ Pack<T, N> leave(float post, const float (&comb)[kStreams], const Pack<T, N>& y,
                                             const Pack<T, N> (&x)[kStreams]) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ Pack<T, N> leave(float post, const float (&comb)[kStr
         float kept = comb[0] * to_float(x[0].at[e]);
 #pragma unroll
         for (int j = 1; j < kStreams; ++j) kept = fmaf(comb[j], to_float(x[j].at[e]), kept);
-        out.at[e] = from_float<T>(fmaf(post, to_float(y.at[e]), kept));
+        out.at[e] = from_float<T>(__fadd_rn(__fmul_rn(post, to_float(y.at[e])), kept));
     }
     return out;
 }
