@@ -100,7 +100,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     const int steps = p.depth / kStepDepth, per_rank = (steps + shape.split - 1) / shape.split;
     const int first = rank * per_rank, last = min(first + per_rank, steps);
     const int rounds = (last - first + depth_warps - 1) / depth_warps;
-    // where the warp computes, and where it copies
+    // where the warp computes (its scales), and where it copies
     RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
     rows.advance(int64_t(first + k) * F::kBytes, (first + k) * F::kScales);
     RowPair ahead = rows;
@@ -113,6 +113,8 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
         end_copies();
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
     }
+    uint8_t scales_ahead[2] = {};
+    if (F::kScaled && step < last) rows.load_scales(scales_ahead);
     wait_for_previous();
     allow_next();  // only now: the next kernel may rely on all before this one having ended
     int token[NT];
@@ -134,14 +136,18 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
         if (step < last) {
             const int local = at * depth_warps + k;
             F fragment;
-            fragment.read(rows, stage_bytes, lane);
+            fragment.read(stage_bytes, lane);
+            if constexpr (F::kScaled) {
+                fragment.scales[0] = scales_ahead[0], fragment.scales[1] = scales_ahead[1];
+                rows.advance(0, depth_warps * F::kScales);
+                if (step + depth_warps < last) rows.load_scales(scales_ahead);
+            }
             add_step<F, T, NT>(fragment, slots + local * item.count * kTokenSlots + lane % 4, scales + local * NT * 8,
                                token, item.count, sum);
         }
         __syncwarp();  // the stage has been read
         if (step + F::kAhead * depth_warps < last) F::copy(ahead, stage_bytes, lane);
         end_copies();
-        rows.advance(0, depth_warps * F::kScales);
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
         stage_bytes = stage_bytes == ring + (F::kAhead - 1) * F::kStage ? ring : stage_bytes + F::kStage;
     }

@@ -48,6 +48,10 @@ struct RowPair {
     const uint8_t* weight[2];   // the lane's first byte
     const uint8_t* scale[2];    // the lane's scale byte
 
+    __device__ void load_scales(uint8_t (&to)[2]) const {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) to[r] = __ldg(scale[r]);
+    }
     __device__ void advance(int64_t weight_bytes, int scale_bytes) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) weight[r] += weight_bytes, scale[r] += scale_bytes;
@@ -83,7 +87,7 @@ struct Fragment;
 //   kAhead       steps under way per warp
 //   kStage       bytes of shared memory that a step takes
 //   copy         starts the copies of a step
-//   read         what this lane needs of the copies
+//   read         what this lane needs of the copies; but for e4m3 scales, few bytes that stay cached
 //   chunk        A operands of a chunk's two mma: lower half of row g, of row g + 8, upper half of g, of g + 8
 //   extreme      whether chunk has to be chunk<true>, which is right for every scale
 
@@ -100,7 +104,7 @@ struct Fragment<Weight::kBf16, T> {
 #pragma unroll
         for (int i = 0; i < 8; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 4] + i % 4 * 64);
     }
-    __device__ void read(const RowPair&, const uint8_t* stage, int lane) {
+    __device__ void read(const uint8_t* stage, int lane) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) row[i / 4][i % 4] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
     }
@@ -130,10 +134,7 @@ struct Fragment<Weight::kE4M3, T> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 2] + i % 2 * 64);
     }
-    // few scales, mostly in the first level of cache; used late
-    __device__ void read(const RowPair& rows, const uint8_t* stage, int lane) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) scales[r] = __ldg(rows.scale[r]);
+    __device__ void read(const uint8_t* stage, int lane) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) row[i / 2][i % 2] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
     }
@@ -172,7 +173,7 @@ struct Fragment<Weight::kE2M1, T> {
         const int r = lane % 4;
         if (r < 2) copy_4(stage + 1024 + (r * 8 + lane / 4) * 4, (r == 0 ? rows.scale[0] : rows.scale[1]) - r);
     }
-    __device__ void read(const RowPair&, const uint8_t* stage, int lane) {
+    __device__ void read(const uint8_t* stage, int lane) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             row[r] = reinterpret_cast<const uint4*>(stage)[r * 32 + lane];
