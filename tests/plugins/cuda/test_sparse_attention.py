@@ -17,7 +17,7 @@ from tests.plugins.cuda.cuda_call import (
 
 pytestmark = pytest.mark.gpu
 EDGES = [0, 1, 2, 3, 126, 127, 128, 129, 255, 511, 1000]
-# Both round probabilities and outputs to bf16 (by 2^-9 at most, 2^-10 on average), from sums in another order.
+# Both round probabilities and outputs to bf16 (by 2^-9 at most), from sums in another order.
 BF16 = 4e-3
 FP32 = 1e-5  # sums of up to some thousand terms in another order
 
