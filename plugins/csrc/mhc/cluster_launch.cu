@@ -1,11 +1,14 @@
 #include "mhc/cluster_launch.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <tuple>
 
 namespace dsv4::mhc {
 namespace {
+
+constexpr size_t kFreeBytes = 48 * 1024;  // of shared memory; more has to be asked for
 
 int ask_device(const void* kernel, const ClusterShape& shape) {
     int found = 0;
@@ -18,7 +21,7 @@ int ask_device(const void* kernel, const ClusterShape& shape) {
     config.dynamicSmemBytes = shape.shared_bytes;
     config.attrs = &cluster;
     config.numAttrs = 1;
-    const int bytes = static_cast<int>(shape.shared_bytes);
+    const int bytes = static_cast<int>(std::max(shape.shared_bytes, kFreeBytes));
     const bool fits =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess &&
@@ -39,7 +42,7 @@ int resident_clusters(const void* kernel, const ClusterShape& shape) {
     const auto [entry, is_new] = known.try_emplace({device, kernel, shape.blocks, shape.shared_bytes}, 0);
     if (is_new) {
         entry->second = ask_device(kernel, shape);
-    } else if (shape.shared_bytes > 48 * 1024) {  // another shape may have set another limit
+    } else if (shape.shared_bytes > kFreeBytes) {  // another shape may have set another limit
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
     }
     return entry->second;

@@ -121,22 +121,26 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
     }
 }
 
-// Launches with `Tokens` a cluster; unless `all`, only if all clusters run at once.
+// Launches with `Tokens` a cluster. Large clusters are fastest while all of them run at once: with `all` they
+// get smaller for more tokens, else more tokens are refused.
 template <class T, Kind kind, int Tokens>
 bool launch_tokens(const Params& p, bool all, cudaStream_t stream) {
     const auto kernel = few_kernel<T, kind, Tokens>;
     const int64_t clusters = ceil_div(p.tokens, Tokens);
-    for (int blocks : {kMaxBlocks, kMaxBlocks / 2}) {  // sixteen is more than every device can
+    ClusterShape chosen = {};
+    for (int blocks = kMaxBlocks; blocks >= kMinBlocks; blocks /= 2) {
         const int64_t slice = int64_t(ceil_div(p.hidden, blocks * kVector)) * kVector;
         const size_t bytes = 2 * slice * sizeof(bf16) + Tokens * kStreams * slice * sizeof(T);
         const ClusterShape shape = {blocks, kThreads, bytes};
         const int resident = resident_clusters(reinterpret_cast<const void*>(kernel), shape);
-        if (resident == 0) continue;
-        if (!all && clusters > resident) return false;
-        launch_clusters("mhc's few", kernel, clusters, shape, stream, p);
-        return true;
+        if (resident == 0) continue;  // sixteen is more than every device can
+        if (clusters > resident && !all) return false;
+        chosen = shape;
+        if (clusters <= resident) break;
     }
-    return false;
+    if (chosen.blocks == 0) return false;
+    launch_clusters("mhc's few", kernel, clusters, chosen, stream, p);
+    return true;
 }
 
 template <Kind kind>

@@ -17,7 +17,7 @@ constexpr int kTeam = kWorkers / kMaxTokens;
 template <Kind kind>
 constexpr int kRows = kind == Kind::kHead ? kStreams : kMix;
 
-constexpr int kMaxBlocks = 16;  // of a cluster
+constexpr int kMaxBlocks = 16, kMinBlocks = 4;  // of a cluster
 
 template <int Tokens>
 struct Shared {
