@@ -52,6 +52,26 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
         "}\n" ::"r"(barrier), "r"(parity) : "memory");
 }
 
+// Of this block in its cluster.
+__device__ __forceinline__ int cluster_rank() {
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads of all blocks of the cluster; what they wrote to shared memory before is seen after it.
+__device__ __forceinline__ void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// From another block's shared memory, at the place that has this address in one's own.
+__device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
+    float value;
+    asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %1, %2; ld.shared::cluster.f32 %0, [there];}"
+                 : "=f"(value) : "r"(address), "r"(rank) : "memory");
+    return value;
+}
+
 // One of the named barriers 1 to 15, for the 128 threads of a warpgroup.
 __device__ __forceinline__ void sync_warpgroup(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
 

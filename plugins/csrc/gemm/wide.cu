@@ -6,7 +6,8 @@
 namespace dsv4::gemm {
 namespace {
 
-constexpr int kLeastTokens = 64;
+constexpr int kLeastTokens = 32;
+constexpr int kLeastTileTokens = 64;
 constexpr int64_t kMostInputs = 128 << 20;  // bytes of prepared inputs at a time, where tokens can be split
 
 // Sizes alone decide: where a workspace is asked for, pointers need not be set yet.
@@ -18,18 +19,31 @@ int sections(const Problem& p) { return tiled(p) ? 1 : p.groups; }
 struct Shape {
     bool codes;
     int row_halves, tile_tokens;  // a tile has 128 * row_halves weight rows
+    int splits;                   // blocks that share the depth of a tile
 };
+
+// Blocks that run at once, each alone on its multiprocessor; clusters of them lie within groups of 16 or 18.
+int blocks_at_once(int splits) { return splits == 1 ? multiprocessors() : multiprocessors() / 16 * 16; }
+
+int64_t token_tiles(const Problem& p, int tokens, int tile_tokens) {
+    return tiled(p) ? p.max_tiles : int64_t(p.groups) * ceil_div(tokens, tile_tokens);
+}
 
 // Cycles of the longest block, roughly: for 64 inputs its products, or what is to be decoded whatever the tokens.
 double cost(const Problem& p, int tokens, const Shape& s) {
-    const int64_t token_tiles = tiled(p) ? p.max_tiles : int64_t(p.groups) * ceil_div(tokens, s.tile_tokens);
-    const int64_t tiles = token_tiles * ceil_div(p.rows, 128 * s.row_halves);
-    const double stage = s.codes ? std::max(3.2 * s.tile_tokens, 200.0) : std::max(4.6 * s.tile_tokens, 300.0);
-    return double(ceil_div(tiles, multiprocessors())) * (p.depth / 64 * s.row_halves * stage + 3000);
+    const int64_t tiles = token_tiles(p, tokens, s.tile_tokens) * ceil_div(p.rows, 128 * s.row_halves);
+    const int width = std::min(s.tile_tokens, (tokens + 15) / 16 * 16);
+    const double stage = s.codes ? std::max(3.2 * s.tile_tokens, 200.0) : std::max(4.6 * width, 300.0);
+    const double rounds = ceil_div(tiles, blocks_at_once(s.splits) / s.splits);
+    return rounds * (p.depth / 64.0 / s.splits * s.row_halves * stage + 3000) + (s.splits > 1 ? 2500 : 0);
 }
 
 bool possible(const Problem& p, const Shape& s) {
     if (s.tile_tokens > (s.codes ? kWideCodeTokens : kWideTokens)) return false;
+    if (s.splits > 1) {
+        return !s.codes && s.row_halves == 1 && !tiled(p) && s.tile_tokens <= kWideSplitTokens &&
+               p.depth / 128 >= s.splits;
+    }
     if (!s.codes) return true;
     const bool rounded = p.act == Act::kAct8 ? p.weight_format != Weight::kBf16
                                              : p.act == Act::kCodes && p.weight_format == Weight::kE4M3;
@@ -38,15 +52,14 @@ bool possible(const Problem& p, const Shape& s) {
 }
 
 Shape best_shape(const Problem& p, int tokens) {
-    Shape best = {false, 0, 0};
+    Shape best = {};
     for (bool codes : {true, false}) {
-        for (int row_halves : {2, 1}) {
-            const int most = codes ? kWideCodeTokens : kWideTokens;
-            for (int tile_tokens : {most, most / 2}) {
-                const Shape shape = {codes, row_halves, tiled(p) ? p.tile_tokens : tile_tokens};
-                if (!possible(p, shape)) continue;
-                if (best.row_halves == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
-            }
+        const int most = codes ? kWideCodeTokens : kWideTokens;
+        for (int i = 0; i < 2 * 2 * 4; ++i) {
+            const int tile_tokens = tiled(p) ? p.tile_tokens : i / 2 % 2 && !codes ? most / 2 : most;
+            const Shape shape = {codes, 2 - i % 2, tile_tokens, 1 << i / 4};
+            if (!possible(p, shape)) continue;
+            if (best.splits == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
         }
     }
     return best;
@@ -88,7 +101,7 @@ WideParams params_of(const Problem& p, const Shape& shape) {
     w.gather = p.gather;
     w.tokens = p.tokens;
     w.tiles = p.tiles, w.num_tiles = p.num_tiles, w.max_tiles = p.max_tiles;
-    w.tile_tokens = shape.tile_tokens;
+    w.tile_tokens = shape.tile_tokens, w.splits = shape.splits;
     w.row_blocks = ceil_div(p.rows, 128 * shape.row_halves);
     w.token_tiles = ceil_div(p.tokens, shape.tile_tokens);
     w.swiglu = p.epilogue == Epilogue::kSwiglu;
@@ -103,6 +116,7 @@ WideParams params_of(const Problem& p, const Shape& shape) {
 // Prepares `rows` rows of x in the workspace.
 void prepare(const Problem& p, bool codes, int rows, WideParams& w, void* workspace, cudaStream_t stream) {
     if (row_bytes(p, codes) == 0) return;
+    w.after_inputs = true;
     const int64_t values = value_bytes(p, codes);
     WideInputs inputs = {};
     inputs.x = p.x, inputs.x_scale = p.x_scale, inputs.act = p.act;
@@ -123,8 +137,8 @@ void prepare(const Problem& p, bool codes, int rows, WideParams& w, void* worksp
 }
 
 void start(const Problem& p, const WideParams& w, const Shape& shape, cudaStream_t stream) {
-    const int64_t token_tiles = tiled(p) ? p.max_tiles : int64_t(w.groups) * w.token_tiles;
-    const int blocks = static_cast<int>(std::min<int64_t>(token_tiles * w.row_blocks, multiprocessors()));
+    const int64_t tiles = token_tiles(p, p.tokens, w.tile_tokens) * w.row_blocks;
+    const int blocks = static_cast<int>(std::min<int64_t>(tiles, blocks_at_once(shape.splits) / shape.splits));
     const bool e4m3 = p.weight_format == Weight::kE4M3;
     if (blocks == 0) return;
     if (shape.codes) {
@@ -151,7 +165,7 @@ Problem part_of(const Problem& p, int first, int count) {
 
 bool wide_fits(const Problem& p) {
     const bool type = p.x_dtype == DSV4_BF16 || (p.x_dtype == DSV4_F8_E4M3 && p.act == Act::kCodes);
-    const bool enough = tiled(p) ? p.tile_tokens >= kLeastTokens && p.tile_tokens <= kWideTokens
+    const bool enough = tiled(p) ? p.tile_tokens >= kLeastTileTokens && p.tile_tokens <= kWideTokens
                                  : p.tokens >= kLeastTokens;
     const bool rows = p.rows % (p.epilogue == Epilogue::kSwiglu ? 32 : 8) == 0 && p.depth % 128 == 0 && p.depth > 0;
     const int x_unit = p.act == Act::kCodes ? 128 : 16;

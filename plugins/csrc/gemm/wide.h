@@ -13,6 +13,7 @@ namespace dsv4::gemm {
 
 constexpr int kWideTokens = 128;       // of a tile, at most
 constexpr int kWideCodeTokens = 96;   // in codes, where a second set of sums needs registers
+constexpr int kWideSplitTokens = 64;   // where the depth is split
 constexpr int kLine = 128;             // bytes of x that a pipeline stage has for each token
 
 struct WideParams {
@@ -33,7 +34,9 @@ struct WideParams {
     const int32_t* num_tiles;
     int max_tiles, tile_tokens;
     int row_blocks, token_tiles;           // how many tiles there are along rows and (without `tiles`) tokens
+    int splits;                            // blocks of a cluster, 1, 2, 4 or 8, that share the depth of a tile
 
+    bool after_inputs;                     // the kernel ahead on the stream prepares x
     bool swiglu;
     float swiglu_limit;
     const float* row_weights;

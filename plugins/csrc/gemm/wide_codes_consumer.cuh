@@ -59,7 +59,7 @@ struct CodesConsumer : Sums<2, kWideCodeTokens> {
     using Base = Sums<2, kWideCodeTokens>;
     using Layout = Shared<kFormat, 2, true>;
     // tokens that a tile is made wider by; finer ones leave the compiler too few registers
-    static constexpr int kGrain = kFormat == Weight::kE2M1 ? 32 : 96;
+    static constexpr int kGrain = kFormat == Weight::kE2M1 ? 48 : 96;
 
     const char* stages;        // shared memory
     int slot = 0;

@@ -13,6 +13,8 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
     using Base = Sums<kBlocks, kWideTokens>;
     using Base::p, Base::sums, Base::lane, Base::first_row;
     using Layout = Shared<kFormat, kBlocks, false>;
+    // tokens that a tile is made wider by; finer ones leave the compiler too few registers
+    static constexpr int kGrain = kFormat == Weight::kE2M1 && kBlocks == 2 ? 64 : 16;
 
     const char* stages;   // shared memory
     int slot = 0;
@@ -39,12 +41,12 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
     }
 
     // At each stage; every second one begins another 128 inputs, whose scales were fetched two stages ago.
-    __device__ void advance_scales(int stage) {
+    __device__ void advance_scales(int stage, int end) {
         if constexpr (kFormat == Weight::kE4M3) {
             if (stage % 2) return;
 #pragma unroll
             for (int half = 0; half < 2; ++half) scales[half] = scale2(next_scales[half]);
-            if (stage + 2 < p.depth / (kLine / 2)) fetch_scales(stage / 2 + 1);
+            if (stage + 2 < end) fetch_scales(stage / 2 + 1);
         }
     }
 
@@ -63,28 +65,27 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
     }
 
     // While the products of one fragment run, the next fragment is decoded into other registers. The tile has
-    // 16 * parts tokens.
-    __device__ void multiply_tile(int parts) {
-        const int depth_stages = p.depth / (kLine / 2);  // even
+    // kGrain * parts tokens.
+    __device__ void multiply_tile(const StageRange& range, int parts) {
         uint32_t a[2][16];
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) hold(sums[block]);
         int before = 0;  // the slot of the stage before
 #pragma unroll 1
-        for (int pair = 0; pair < depth_stages * kBlocks / 2; ++pair) {
+        for (int pair = range.first * kBlocks / 2; pair < range.end * kBlocks / 2; ++pair) {
 #pragma unroll
             for (int turn = 0; turn < 2; ++turn) {
                 const int block = kBlocks == 2 ? turn : 0, stage = kBlocks == 2 ? pair : pair * 2 + turn;
                 if (block == 0) {
                     barrier_wait(full(slot), phase);
                     fence_async_proxy();
-                    advance_scales(stage);
+                    advance_scales(stage, range.end);
                 }
                 decode(a[turn], block, stage);
                 // one loop for all widths: as many loops would not find enough registers
-                multiply_parts<16, false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
+                multiply_parts<kGrain, false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
                 products_wait<1>();
-                if (block == 0 && stage > 0) release(before);  // all its products are done
+                if (block == 0 && stage > range.first) release(before);  // all its products are done
                 if (block == kBlocks - 1) {
                     before = slot;
                     if (++slot == Layout::kStages) slot = 0, phase ^= 1;
@@ -97,7 +98,7 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
         release(before);
     }
 
-    __device__ void begin_tile(const WideTile& tile) {
+    __device__ void begin_tile(const WideTile& tile, const StageRange& range) {
         nans = 0;
         this->clear();
         if constexpr (kFormat == Weight::kE4M3) {
@@ -107,7 +108,7 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
                 const int m = first_row() + 8 * half, row = min(map.base(m) + map.up_of(m), p.rows - 1);
                 scale_at[half] = tile.group * p.scale_group + row / 128 * p.scale_row;
             }
-            fetch_scales(0);
+            fetch_scales(range.first / 2);
         }
     }
 
@@ -128,16 +129,41 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
         }
     }
 
+    // Sums of the blocks that share this tile, in their order, for the eights of tokens that are this block's.
+    __device__ void exchange(int rank, int parts) {
+        float* shown = reinterpret_cast<float*>(const_cast<char*>(stages) + Layout::kExchangeAt) +
+                       this->group * 128 + this->thread;
+#pragma unroll
+        for (int i = 0; i < kWideSplitTokens / 2; ++i) {
+            if (i / 8 < parts) shown[i * 256] = sums[0][i];
+        }
+        sync_cluster();
+#pragma unroll
+        for (int i = 0; i < kWideSplitTokens / 2; ++i) {
+            if (i / 8 >= parts || (i / 4 & (p.splits - 1)) != rank) continue;
+            float sum = 0;
+            for (int block = 0; block < p.splits; ++block) sum += load_from_block(shared_address(shown + i * 256), block);
+            sums[0][i] = sum;
+        }
+        sync_cluster();
+    }
+
     __device__ void run() {
-        const int tiles = count_tiles(p);
-        for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const int tiles = count_tiles(p), splits = Layout::kSplits ? p.splits : 1;
+        const StageRange range = stage_range<Layout::kSplits>(p, p.depth / (kLine / 2));
+        for (int index = blockIdx.x / splits; index < tiles; index += gridDim.x / splits) {
             const WideTile tile = tile_at(p, index);
             if (tile.count <= 0) continue;
+            const int parts = (tile.count + kGrain - 1) / kGrain;
             this->fetch_tokens(tile);
-            begin_tile(tile);
-            multiply_tile((tile.count + 15) / 16);
+            begin_tile(tile, range);
+            multiply_tile(range, parts);
             spread_nans();
-            this->store_tile(tile_at(p, index));  // looked up again: its registers are needed in between
+            int own = 0;
+            if constexpr (Layout::kSplits) {
+                if (splits > 1) exchange(own = cluster_rank(), parts);
+            }
+            this->store_tile(tile_at(p, index), own, splits);  // looked up again: its registers are needed in between
         }
     }
 };

@@ -1,5 +1,6 @@
 // What x is before `wide` multiplies it: rounded by act8 or decoded, as bf16, or rounded to codes, in the decoder's
 // order of inputs. One warp does 512 inputs of a row, a lane 16 neighbours.
+#include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "common/pack.cuh"
 #include "common/reduce.cuh"
@@ -81,6 +82,7 @@ template <Weight kFormat>
 __global__ void __launch_bounds__(kThreads) to_bf16(WideInputs p) {
     constexpr int kPadded = 36;  // words of 64 inputs, so that banks differ
     __shared__ alignas(16) uint32_t staged[kThreads / 32][8 * kPadded];
+    allow_next();
     const Place at(p);
     if (at.row >= p.rows) return;
     const int lane = threadIdx.x % 32;
@@ -104,6 +106,7 @@ template <bool kReorder>
 __global__ void __launch_bounds__(kThreads) to_codes(WideInputs p) {
     constexpr int kPadded = 36;  // words of 128 inputs
     __shared__ alignas(16) uint32_t staged[kThreads / 32][4 * kPadded];
+    allow_next();
     const Place at(p);
     if (at.row >= p.rows) return;
     const int lane = threadIdx.x % 32, of_block = lane % 8;
@@ -130,6 +133,7 @@ __global__ void __launch_bounds__(kThreads) to_codes(WideInputs p) {
 }
 
 __global__ void __launch_bounds__(kThreads) to_scales(WideInputs p) {
+    allow_next();
     const int of_depth = p.depth / 128, width = p.sections * of_depth;
     const int64_t i = blockIdx.x * int64_t(kThreads) + threadIdx.x;
     if (i >= int64_t(p.rows) * width) return;

@@ -4,6 +4,7 @@
 // A block stays and makes tile after tile. One warpgroup copies, two multiply.
 #pragma once
 
+#include "common/dependent_launch.cuh"
 #include "gemm/wide_codes_consumer.cuh"
 #include "gemm/wide_consumer.cuh"
 #include "gemm/wide_producer.cuh"
@@ -29,6 +30,7 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
         fill_code_table(reinterpret_cast<uint2*>(shared + Layout::kTableAt), threadIdx.x);
     }
     __syncthreads();
+    wait_for_previous();
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     // 3 x 128 threads start with 168 registers each
     if (group == 0) {
@@ -55,8 +57,25 @@ void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
     const auto kernel = wide_kernel<kFormat, kBlocks, kCodes>;
     cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     DSV4_REQUIRE(status == cudaSuccess, "%d bytes of shared memory: %s", kBytes, cudaGetErrorString(status));
-    kernel<<<blocks, kWideThreads, kBytes, stream>>>(params);
-    check_launch("gemm.wide");
+    cudaLaunchAttribute attributes[2] = {};
+    int count = 0;
+    if (params.splits > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count++].val.clusterDim = {static_cast<unsigned>(params.splits), 1, 1};
+    }
+    if (params.after_inputs) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks * params.splits);
+    config.blockDim = dim3(kWideThreads);
+    config.dynamicSmemBytes = kBytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = count;
+    status = cudaLaunchKernelEx(&config, kernel, params);
+    DSV4_REQUIRE(status == cudaSuccess, "launch of gemm.wide: %s", cudaGetErrorString(status));
 }
 
 template <Weight kFormat>

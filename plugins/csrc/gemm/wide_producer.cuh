@@ -108,18 +108,21 @@ struct Producer {
     }
 
     __device__ void run() {
-        const int tiles = count_tiles(p), depth_stages = p.depth / (kCodes ? kLine : kLine / 2);
+        const int tiles = count_tiles(p);
+        const StageRange range = stage_range<Layout::kSplits>(p, p.depth / (kCodes ? kLine : kLine / 2));
+        const int splits = Layout::kSplits ? p.splits : 1;
         const int unit = (p.swiglu ? 8 : 16) * kBlocks, part_rows = p.swiglu ? 1 : 2;
-        for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        for (int index = blockIdx.x / splits; index < tiles; index += gridDim.x / splits) {
             const WideTile tile = tile_at(p, index);
             if (tile.count <= 0) continue;
             const Sources s = sources(tile);
-            for (int stage = 0; stage < depth_stages; ++stage) {
+            for (int stage = range.first; stage < range.end; ++stage) {
                 barrier_wait(empty + slot * 8, phase);
                 copy_stage(s, stage, unit, part_rows);
                 arrive_when_copied(full + slot * 8);
                 if (++slot == Layout::kStages) slot = 0, phase ^= 1;
             }
+            if (splits > 1) sync_cluster(), sync_cluster();  // those of Consumer::exchange
         }
         wait_all_copies();
     }

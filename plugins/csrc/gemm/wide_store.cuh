@@ -74,8 +74,9 @@ struct Sums {
         if (p.row_weights) copy4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
     }
 
+    // Of every `of` eights of tokens one, the `own`-th.
     template <bool kSwiglu, class Out>
-    __device__ void store_rows(const WideTile& tile) const {
+    __device__ void store_rows(const WideTile& tile, int own, int of) const {
         const RowMap<kBlocks> map(p, tile.row_block);
         const int row = map.base(first_row() + lane() / 4);
         if (row >= map.limit) return;
@@ -84,7 +85,7 @@ struct Sums {
 #pragma unroll
         for (int i = 0; i < kMostTokens / 4; ++i) {
             const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2, at = i / 2 * 4 + i % 2;
-            if (token >= tile.count) continue;
+            if (token >= tile.count || (i / 2 & (of - 1)) != own) continue;
             Out* to = out + int64_t(p.scatter ? tokens.row[token] : tile.begin + token) * stride;
             if constexpr (kSwiglu) {
                 const float weight = p.row_weights ? tokens.weight[token] : 1;
@@ -103,13 +104,13 @@ struct Sums {
         }
     }
 
-    __device__ void store_tile(const WideTile& tile) const {
+    __device__ void store_tile(const WideTile& tile, int own = 0, int of = 1) const {
         wait_all_copies();
         sync_warpgroup(1 + group);
         if (p.swiglu) {
-            p.out_bf16 ? store_rows<true, bf16>(tile) : store_rows<true, float>(tile);
+            p.out_bf16 ? store_rows<true, bf16>(tile, own, of) : store_rows<true, float>(tile, own, of);
         } else {
-            p.out_bf16 ? store_rows<false, bf16>(tile) : store_rows<false, float>(tile);
+            p.out_bf16 ? store_rows<false, bf16>(tile, own, of) : store_rows<false, float>(tile, own, of);
         }
     }
 };

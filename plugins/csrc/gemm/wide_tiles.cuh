@@ -34,6 +34,22 @@ __device__ __forceinline__ WideTile tile_at(const WideParams& p, int index) {
 
 #endif
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The stages of a tile that this block does: whole blocks of 128 inputs, two stages each unless in codes.
+struct StageRange {
+    int first, end;
+};
+
+template <bool kSplits>
+__device__ __forceinline__ StageRange stage_range(const WideParams& p, int stages) {
+    if constexpr (!kSplits) return {0, stages};
+    const int rank = p.splits > 1 ? cluster_rank() : 0;
+    return {stages / 2 * rank / p.splits * 2, stages / 2 * (rank + 1) / p.splits * 2};
+}
+
+#endif
+
 // A block has 8 * kBlocks units of 16 rows, kBlocks neighbours for each multiplying warp. Rows g of a warp's
 // units and rows g + 8, which one thread accumulates, are neighbours in the weight, so that it stores them at
 // once; for SwiGLU they are a gate row and its up row.
@@ -70,10 +86,14 @@ struct Shared {
     static constexpr int kStage = (kUsed + 1023) / 1024 * 1024;
     static constexpr int kTokens = 2 * kWideTokens * 8;  // both warpgroups' output rows and weights
     static constexpr int kTable = kCodes && kRowScales ? 256 : 0;
-    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - kTable - 256) / kStage;
+    // what blocks that share a tile's depth show each other: a multiplying thread's sums
+    static constexpr bool kSplits = kBlocks == 1 && !kCodes;
+    static constexpr int kExchange = kSplits ? 256 * kWideSplitTokens / 2 * 4 : 0;
+    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - kTable - kExchange - 256) / kStage;
     static constexpr int kStages = kMost < 8 ? kMost : 8;
     static constexpr int kTableAt = kStages * kStage + kTokens;
-    static constexpr int kBarriers = kTableAt + kTable;
+    static constexpr int kExchangeAt = kTableAt + kTable;
+    static constexpr int kBarriers = kExchangeAt + kExchange;
     static constexpr int kBytes = 1024 + kBarriers + 16 * kStages;  // 1,024 for alignment
 };
 
