@@ -41,11 +41,11 @@ size_t round_bytes(const Shape& s) {
 // Fills in what follows from row_warps and split; false if the activations of one round do not fit.
 bool complete(Shape& s, const Work& work, size_t ring_bytes, size_t budget) {
     s.row_tiles = ceil_div(work.mtiles, s.row_warps);
-    const int rounds = ceil_div(ceil_div(work.steps, s.split), kWarps / s.row_warps);
-    s.phase = static_cast<int>(std::min<size_t>(rounds, (budget - ring_bytes) / round_bytes(s)));
+    const size_t rounds = ceil_div(ceil_div(work.steps, s.split), kWarps / s.row_warps);
+    s.stage_bytes = static_cast<int>(std::min(rounds, (budget - ring_bytes) / round_bytes(s)) * round_bytes(s));
     const size_t sums = size_t(s.token_tiles) * kWarps * 512;
-    s.shared_bytes = std::max(ring_bytes + s.phase * round_bytes(s), sums);
-    return s.phase > 0;
+    s.shared_bytes = std::max(ring_bytes + s.stage_bytes, sums);
+    return s.stage_bytes > 0;
 }
 
 double cost(const Shape& s, const Work& work) {
@@ -56,7 +56,7 @@ double cost(const Shape& s, const Work& work) {
     const double alone = rounds * kStep;
     const double stream = std::max(work.bytes / kBytesPerNs,
                                    work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
-    const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (ceil_div(rounds, s.phase) - 1) +
+    const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (ceil_div(rounds * round_bytes(s), s.stage_bytes) - 1) +
                         (depth_warps > 1 ? kBlockSum : 0) + (s.split > 1 ? kClusterSum : 0);
     // blocks that run at the same time hide about half of what others wait for; the last ones run alone
     return std::max(stream, alone) + (waves > 1 ? alone / 2 : 0) + item * (1 + waves) / 2;

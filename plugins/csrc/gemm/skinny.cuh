@@ -121,14 +121,16 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
 #pragma unroll
     for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
 
+    // rounds whose activations lie in shared memory at a time
+    const int phase = shape.stage_bytes / (depth_warps * (item.count * kTokenSlots * 16 + NT * 32));
     uint4* slots = reinterpret_cast<uint4*>(shared + kWarps * F::kAhead * F::kStage);
-    float* scales = reinterpret_cast<float*>(slots + shape.phase * depth_warps * shape.max_tokens * kTokenSlots);
-    uint8_t* stage_bytes = ring;
-    for (int round = 0, at = shape.phase; round < rounds; ++round, ++at, step += depth_warps) {
-        if (at == shape.phase) {
+    float* scales = reinterpret_cast<float*>(slots + phase * depth_warps * item.count * kTokenSlots);
+    uint8_t* landed = ring;
+    for (int round = 0, at = phase; round < rounds; ++round, ++at, step += depth_warps) {
+        if (at == phase) {
             const int begin = first + round * depth_warps;
             if (round > 0) __syncthreads();
-            stage<F, T>(p, item, begin, min(shape.phase * depth_warps, last - begin), slots, scales, NT * 8);
+            stage<F, T>(p, item, begin, min(phase * depth_warps, last - begin), slots, scales, NT * 8);
             __syncthreads();
             at = 0;
         }
@@ -136,7 +138,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
         if (step < last) {
             const int local = at * depth_warps + k;
             F fragment;
-            fragment.read(stage_bytes, lane);
+            fragment.read(landed, lane);
             if constexpr (F::kScaled) {
                 fragment.scales[0] = scales_ahead[0], fragment.scales[1] = scales_ahead[1];
                 rows.advance(0, depth_warps * F::kScales);
@@ -146,10 +148,10 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
                                token, item.count, sum);
         }
         __syncwarp();  // the stage has been read
-        if (step + F::kAhead * depth_warps < last) F::copy(ahead, stage_bytes, lane);
+        if (step + F::kAhead * depth_warps < last) F::copy(ahead, landed, lane);
         end_copies();
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
-        stage_bytes = stage_bytes == ring + (F::kAhead - 1) * F::kStage ? ring : stage_bytes + F::kStage;
+        landed = landed == ring + (F::kAhead - 1) * F::kStage ? ring : landed + F::kStage;
     }
 }
 

@@ -16,7 +16,7 @@ struct Shape {
     int max_tokens;     // of one work item, <= 8 * token_tiles
     int subtiles;       // work items beside one another over token rows
     int row_warps, row_tiles, split;
-    int phase;          // rounds of steps whose activations lie in shared memory at a time
+    int stage_bytes;    // of shared memory for activations: of as many rounds of steps as fit
     int blocks;
     size_t shared_bytes;
 };
