@@ -31,7 +31,7 @@ def on_both(op):
         for name, value in expected.items():
             assert found[name].is_cuda
             pair = found[name].cpu(), value
-            if value.dtype is torch.int8 and arguments["format"] == "fp32":
+            if value.dtype is torch.int8 and arguments.get("format") == "fp32":
                 pair = tuple(pool.view(torch.float32) for pool in pair)
             compare(*pair)
         for output, source in OPS[op].aliases.items():
