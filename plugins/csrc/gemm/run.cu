@@ -8,7 +8,7 @@ namespace {
 
 enum class Family { kExact, kSkinny, kWide };
 
-constexpr int kWideFrom = 64;     // from here on weights are no longer all that a product waits for
+constexpr int kWideFrom = 32;     // from here on weights are no longer all that a product waits for
 
 bool empty(const Problem& p) { return p.tokens == 0 || p.rows == 0 || p.groups == 0; }
 

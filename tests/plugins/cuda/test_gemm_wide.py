@@ -62,7 +62,7 @@ def linear_inputs(tokens, rows, depth, weight_format, generator, whole=True):
     return {"x": x, "weight": e4m3(weight), "scale": scale}
 
 
-@pytest.mark.parametrize("tokens", [64, 65, 127, 128, 129, 200, 1000])
+@pytest.mark.parametrize("tokens", [32, 33, 64, 65, 127, 128, 129, 200, 1000])
 @pytest.mark.parametrize(
     ("weight_format", "act"), [("bf16", "none"), ("fp8", "none"), ("fp8", "act8_128")]
 )
