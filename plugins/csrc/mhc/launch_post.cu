@@ -18,14 +18,12 @@ __global__ void __launch_bounds__(kThreads) post_kernel(const __grid_constant__ 
     Pack<T, N> x[kStreams];
 #pragma unroll
     for (int j = 0; j < kStreams; ++j) x[j] = load_pack<N>(static_cast<const T*>(p.streams) + first + j * p.hidden);
-    const Pack<float, kStreams> post = load_pack<kStreams>(p.post + token * kStreams);
-    Pack<float, kStreams> comb[kStreams];
-#pragma unroll
-    for (int j = 0; j < kStreams; ++j) comb[j] = load_pack<kStreams>(p.comb + (token * kStreams + j) * kStreams);
-#pragma unroll
+    const float* post = p.post + token * kStreams;
+    const float* comb = p.comb + token * kStreams * kStreams;
+#pragma unroll 1  // fewer registers, more threads that wait for memory
     for (int k = 0; k < kStreams; ++k) {
-        const float to_k[kStreams] = {comb[0].at[k], comb[1].at[k], comb[2].at[k], comb[3].at[k]};
-        store_pack(static_cast<T*>(p.streams_out) + first + k * p.hidden, leave(post.at[k], to_k, y, x));
+        const float to_k[kStreams] = {comb[k], comb[kStreams + k], comb[2 * kStreams + k], comb[3 * kStreams + k]};
+        store_pack(static_cast<T*>(p.streams_out) + first + int64_t(k) * p.hidden, leave(post[k], to_k, y, x));
     }
 }
 

@@ -6,7 +6,7 @@
 namespace dsv4::qkv_norm {
 namespace {
 
-using rms_norm::kThreads;
+constexpr int kThreads = 128;
 constexpr int kHeld = 2;  // packs a thread keeps: both parts are narrow
 
 template <class T, int N>
@@ -14,8 +14,9 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Param
     __shared__ float scratch[kThreads / 32];
     const int64_t row = blockIdx.x / 2;
     const Part part = blockIdx.x % 2 == 0 ? p.parts[0] : p.parts[1];
-    rms_norm::normalise_row<N, kHeld>(static_cast<const T*>(p.x) + row * p.row_width + part.begin, part.weight,
-                                      static_cast<T*>(part.out) + row * part.width, part.width, p.eps, scratch);
+    rms_norm::normalise_row<kThreads, N, kHeld>(static_cast<const T*>(p.x) + row * p.row_width + part.begin,
+                                                part.weight, static_cast<T*>(part.out) + row * part.width, part.width,
+                                                p.eps, scratch);
 }
 
 Part part(const Dsv4Tensor& weight, const Dsv4Tensor& out, int begin) {

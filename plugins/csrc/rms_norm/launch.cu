@@ -6,12 +6,12 @@
 namespace dsv4::rms_norm {
 namespace {
 
-template <class T, int N, int Held>
-__global__ void __launch_bounds__(kThreads) kernel(Params p) {
-    __shared__ float scratch[kThreads / 32];
+template <class T, int N, int Threads, int Held>
+__global__ void __launch_bounds__(Threads) kernel(Params p) {
+    __shared__ float scratch[Threads / 32];
     const int64_t row = int64_t(blockIdx.x) * p.width;
-    normalise_row<N, Held>(static_cast<const T*>(p.x) + row, p.weight, static_cast<T*>(p.out) + row, p.width,
-                           p.eps, scratch);
+    normalise_row<Threads, N, Held>(static_cast<const T*>(p.x) + row, p.weight, static_cast<T*>(p.out) + row, p.width,
+                                    p.eps, scratch);
 }
 
 Params params(const Call& call) {
@@ -29,14 +29,23 @@ Params params(const Call& call) {
     return {x.data, data<const bf16>(weight), out.data, rows, static_cast<int>(width), call.real(attr::eps)};
 }
 
+template <class T, int N, int Threads, int Held>
+void launch_blocks(const Params& p, cudaStream_t stream) {
+    kernel<T, N, Threads, Held><<<p.rows, Threads, 0, stream>>>(p);
+    check_launch("rms_norm");
+}
+
 template <class T>
 void launch_rows(const Params& p, cudaStream_t stream) {
     constexpr int N = kPack<T>;
-    const bool packs = p.width % N == 0 && aligned(p.x, 16) && aligned(p.weight, 2 * N) && aligned(p.out, 16);
-    const bool narrow = p.width <= 2 * kThreads * N;
-    const auto chosen = !packs ? kernel<T, 1, 8> : narrow ? kernel<T, N, 2> : kernel<T, N, 8>;
-    chosen<<<p.rows, kThreads, 0, stream>>>(p);
-    check_launch("rms_norm");
+    if (p.width % N != 0 || !aligned(p.x, 16) || !aligned(p.weight, 2 * N) || !aligned(p.out, 16)) {
+        return launch_blocks<T, 1, 256, 4>(p, stream);
+    }
+    const int packs = p.width / N;
+    if (packs <= 2 * 128) return launch_blocks<T, N, 128, 2>(p, stream);  // many rows wait for memory at once
+    if (p.rows <= multiprocessors()) return launch_blocks<T, N, 512, 2>(p, stream);  // short ways for a few rows
+    if (packs <= 2 * 256) return launch_blocks<T, N, 256, 2>(p, stream);
+    launch_blocks<T, N, 256, 4>(p, stream);
 }
 
 void launch(const Call& call, void*, cudaStream_t stream) {

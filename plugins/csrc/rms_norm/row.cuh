@@ -6,19 +6,22 @@
 
 namespace dsv4::rms_norm {
 
-constexpr int kThreads = 128;  // small blocks: many rows wait for memory at once
-
 // out = x * rsqrt(mean(x^2) + eps) * weight, N elements at a time: `width` and the addresses must be
-// multiples of it. A thread keeps `Held` packs; what is beyond is read again. `scratch` is kThreads / 32
-// floats of shared memory.
-template <int N, int Held, class T>
+// multiples of it. Each of the block's `Threads` keeps `Held` packs of x and weight; what is beyond is read
+// again. `scratch` is Threads / 32 floats of shared memory.
+template <int Threads, int N, int Held, class T>
 __device__ void normalise_row(const T* x, const bf16* weight, T* out, int width, float eps, float* scratch) {
-    constexpr int kStep = kThreads * N;
+    constexpr int kStep = Threads * N;
+    const int first = threadIdx.x * N;
     Pack<T, N> held[Held];
+    Pack<bf16, N> weights[Held];
 #pragma unroll
     for (int i = 0; i < Held; ++i) {
-        const int at = i * kStep + threadIdx.x * N;
-        if (at < width) held[i] = load_pack<N>(x + at);
+        if (first + i * kStep < width) held[i] = load_pack<N>(x + first + i * kStep);
+    }
+#pragma unroll
+    for (int i = 0; i < Held; ++i) {
+        if (first + i * kStep < width) weights[i] = load_pack<N>(weight + first + i * kStep);
     }
     float squares = 0;
     const auto add = [&](const Pack<T, N>& pack) {
@@ -27,13 +30,12 @@ __device__ void normalise_row(const T* x, const bf16* weight, T* out, int width,
     };
 #pragma unroll
     for (int i = 0; i < Held; ++i) {
-        if (i * kStep + threadIdx.x * N < width) add(held[i]);
+        if (first + i * kStep < width) add(held[i]);
     }
-    for (int at = Held * kStep + threadIdx.x * N; at < width; at += kStep) add(load_pack<N>(x + at));
+    for (int at = first + Held * kStep; at < width; at += kStep) add(load_pack<N>(x + at));
 
-    const float scale = rsqrtf(block_sum<kThreads>(squares, scratch) / width + eps);
-    const auto write = [&](Pack<T, N> pack, int at) {
-        const Pack<bf16, N> weights = load_pack<N>(weight + at);
+    const float scale = rsqrtf(block_sum<Threads>(squares, scratch) / width + eps);
+    const auto write = [&](Pack<T, N> pack, const Pack<bf16, N>& weights, int at) {
 #pragma unroll
         for (int e = 0; e < N; ++e) {
             pack.at[e] = from_float<T>(to_float(weights.at[e]) * (to_float(pack.at[e]) * scale));
@@ -42,10 +44,11 @@ __device__ void normalise_row(const T* x, const bf16* weight, T* out, int width,
     };
 #pragma unroll
     for (int i = 0; i < Held; ++i) {
-        const int at = i * kStep + threadIdx.x * N;
-        if (at < width) write(held[i], at);
+        if (first + i * kStep < width) write(held[i], weights[i], first + i * kStep);
     }
-    for (int at = Held * kStep + threadIdx.x * N; at < width; at += kStep) write(load_pack<N>(x + at), at);
+    for (int at = first + Held * kStep; at < width; at += kStep) {
+        write(load_pack<N>(x + at), load_pack<N>(weight + at), at);
+    }
 }
 
 }  // namespace dsv4::rms_norm
