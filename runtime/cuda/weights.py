@@ -23,9 +23,8 @@ from dsv4_trt.runtime.cuda.program import Placed
 from dsv4_trt.safetensors_file import StoredTensor, read_header
 
 ALIGNMENT = 256  # bytes, of every tensor in the arena
-PIECE_BYTES = 32 << 20
-_READERS = 8
-_BUFFERS = 12
+PIECE_BYTES = 16 << 20
+_MOST_READERS = 32  # a core copies 3 to 5 GB/s out of the page cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +117,14 @@ def _pieces(tensors: list[StoredTensor], offsets: dict[str, int]) -> Iterator[_P
 
 def _copy(path: Path, pieces: Iterator[_Piece], base: int, device: torch.device) -> None:
     stream = driver.new_stream(device)
-    buffers = torch.empty((_BUFFERS, PIECE_BYTES), dtype=torch.uint8, pin_memory=True)
+    num_readers = min(os.cpu_count() or 1, _MOST_READERS)
+    num_buffers = 2 * num_readers  # one is read into while the other is on its way
+    buffers = torch.empty((num_buffers, PIECE_BYTES), dtype=torch.uint8, pin_memory=True)
     views = [memoryview(buffer.numpy()) for buffer in buffers]
     free: SimpleQueue[int] = SimpleQueue()
-    for index in range(_BUFFERS):
+    for index in range(num_buffers):
         free.put(index)
-    events = [driver.new_event() for _ in range(_BUFFERS)]
+    events = [driver.new_event() for _ in range(num_buffers)]
     file = os.open(path, os.O_RDONLY)
 
     def move(piece: _Piece) -> None:
@@ -139,7 +140,7 @@ def _copy(path: Path, pieces: Iterator[_Piece], base: int, device: torch.device)
             free.put(index)
 
     try:
-        with ThreadPoolExecutor(_READERS) as readers:
+        with ThreadPoolExecutor(num_readers) as readers:
             for _ in readers.map(move, pieces):
                 pass
         stream.synchronize()
