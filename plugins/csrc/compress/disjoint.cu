@@ -155,7 +155,7 @@ __device__ __forceinline__ void keep(const Params& p, float* state, int position
     for (int i = 0; i < 32 / kWarps; ++i) {
         const int from = i * kWarps + warp, bias = __shfl_sync(kFullMask, position, from) % kRatio;
         float* to = shuffled(state, from);
-        add_bias(p, half ? bias : kBiased, channel, x[i]);
+        if (half) add_bias(p, bias, channel, x[i]);
         if (to) store(to + at, x[i]);
     }
 }

@@ -70,7 +70,7 @@ __device__ __forceinline__ Term term_of(const Params& p, const Row& own, int row
 
 // Completes four gates of a term, `lane` floats into its row; a missing one weighs nothing.
 __device__ __forceinline__ void add_bias(const Params& p, int bias, int lane, float (&gates)[4]) {
-    const float fill = bias == kMissing ? -INFINITY : -0.0f;  // -0: x + -0 is x
+    const float fill = bias == kMissing ? -INFINITY : 0.0f;
     float4 more = {fill, fill, fill, fill};
     if (bias >= 0) more = __ldg(reinterpret_cast<const float4*>(p.ape + bias * p.overlap * p.width + lane));
     gates[0] += more.x, gates[1] += more.y, gates[2] += more.z, gates[3] += more.w;

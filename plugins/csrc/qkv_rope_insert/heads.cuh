@@ -69,13 +69,16 @@ __device__ __forceinline__ void normalise(const Params& p, float (&x)[kChunks][8
 // `kHeads` adjacent heads of one token.
 template <class T, int kChunks, int kHeads>
 __device__ __forceinline__ void query_heads(const Params& p, int token, int64_t first_head, int lane) {
-    const Angles<8> angles = row_angles<kChunks>(p, token, lane);
+    constexpr bool kFew = kHeads == 1;  // blocks that are all there at once; others rather ask for q first
+    Angles<8> angles;
+    if (kFew) angles = row_angles<kChunks>(p, token, lane);
     wait_for_previous();
     allow_next();
     const T* q = static_cast<const T*>(p.q) + first_head * p.head_dim;
     float x[kHeads][kChunks][8];
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) load_row<T, kChunks>(q + h * p.head_dim, p.head_dim, lane, x[h]);
+    if (!kFew) angles = row_angles<kChunks>(p, token, lane);
     T* out = static_cast<T*>(p.q_out) + first_head * p.head_dim;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
