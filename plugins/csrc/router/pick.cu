@@ -9,7 +9,8 @@ namespace dsv4::router {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr uint32_t kTaken = 0;  // below every key
+constexpr int kManyTokens = 256;  // above, warps of other tokens keep a multiprocessor busy
+constexpr uint32_t kTaken = 0;    // below every key
 
 // Compares like the score; zeros are equal, NaN is least.
 __device__ __forceinline__ uint32_t key_of(float score) {
@@ -104,7 +105,7 @@ void run(const Params& p, cudaStream_t stream) {
 
 void pick(const Params& p, cudaStream_t stream) {
     // four tokens a block must leave their scores in 48 KiB
-    const bool many = p.tokens > kMaxFewTokens && p.experts <= 1024;
+    const bool many = p.tokens > kManyTokens && p.experts <= 1024;
     many ? run<1>(p, stream) : run<kThreads / 32>(p, stream);
 }
 

@@ -3,7 +3,7 @@
 
 namespace dsv4::router {
 
-constexpr int kMaxFewTokens = 256;   // above, the gate is no longer what the product waits for
+constexpr int kMaxFewTokens = 512;   // above, the gate is no longer what the product waits for
 constexpr int kMaxPicks = 32;       // one lane of a warp each
 constexpr int kMaxExperts = 4096;   // scores of one token lie in shared memory
 
