@@ -90,14 +90,22 @@ struct Producer {
         if (thread % 32 == 0) barrier_arrive(&shared.q_full);
     }
 
-    // Finding a key takes long: each of the four threads of a row finds it for one of four tiles.
-    __device__ Place find_ahead(const Plan& plan, int tile) const {
-        return find_place(p, work, plan, (tile + part) * kKeys + row);
+    // Finding a key takes long: each of the four threads of a row finds it for one of four tiles, from
+    // `tile` on. Sets a bit of `present` for each of these that has any key.
+    __device__ Place find_ahead(const Plan& plan, int tile, int& present) const {
+        const Place found = find_place(p, work, plan, (tile + part) * kKeys + row);
+        present = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            present |= sync_any<kGather, kProducers>(part == i && found.any()) << i;
+        }
+        return found;
     }
 
     __device__ void produce(const Plan& plan, const Item& item, int parity, TilePlace& tiles) {
         const int end = (plan.slots + kKeys - 1) / kKeys;
-        Place found = find_ahead(plan, 0);
+        int present;
+        Place found = find_ahead(plan, 0, present);
         Place key = place_of(found, 0);
         Codes codes;
         if (key.coded()) load_codes(codes, key, part);
@@ -105,8 +113,8 @@ struct Producer {
             // meanwhile look for the next tile that has any key
             int next = tile + 1;
             for (; next < end; ++next) {
-                if (next % 4 == 0) found = find_ahead(plan, next);
-                if (sync_any<kGather, kProducers>(part == next % 4 && found.any())) break;
+                if (next % 4 == 0) found = find_ahead(plan, next, present);
+                if (present >> next % 4 & 1) break;
             }
             Place next_key{};
             if (next < end) next_key = place_of(found, next % 4);
