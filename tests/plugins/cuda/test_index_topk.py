@@ -273,7 +273,7 @@ def test_long_rows_in_clusters_of_any_size(rows):
     queries = case.fill(lambda *shape: case.integers(*shape, most=1))
     for seq, (length, _) in enumerate(case.sequences):
         few = case.integers(3, 128)
-        which = torch.randint(3, (length // RATIO,), generator=case.generator)
+        which = torch.randint(3, (length // RATIO,), generator=case.generator, device=DEVICE)
         case.store(seq, few[which])
     found, expected = run(case, queries, topk=512)
     assert torch.equal(found, expected)
