@@ -26,8 +26,7 @@ struct Producer {
         }
     }
 
-    // `codes` are those of `key` before and those of `next` after, where these have any.
-    __device__ void bring_keys(uint32_t tile, const Place& key, const Place& next, Codes& codes) const {
+    __device__ void bring_keys(uint32_t tile, const Place& key, const Codes& codes) const {
         if (key.coded()) {
             copy_rotated(tile, row, part, key.row);
             store_codes(tile, row, part, codes);
@@ -36,9 +35,6 @@ struct Producer {
         } else {
             clear_row(tile, row, part);
         }
-        // Loads that the compiler starts before the registers are free move their contents away.
-        __syncwarp();
-        if (next.coded()) load_codes(codes, next, part);
     }
 
     __device__ void tell_item(Item& told, int token, int head, int alive) const {
@@ -124,7 +120,7 @@ struct Producer {
             }
             const int stage = tiles.stage();
             barrier_wait(&shared.empty[stage], tiles.parity() ^ 1);
-            bring_keys(shared_address(shared.keys[stage]), key, next_key, codes);
+            bring_keys(shared_address(shared.keys[stage]), key, codes);
             tell_tile(shared.tile[stage], plan, tile, key.any(), next >= end);
             wait_copies();
             fence_async_proxy();
@@ -135,6 +131,8 @@ struct Producer {
             }
             tile = next;
             key = next_key;
+            // not sooner: the fence would wait for them
+            if (key.coded()) load_codes(codes, key, part);
         }
     }
 };
