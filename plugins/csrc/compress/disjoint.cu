@@ -112,9 +112,8 @@ struct Terms {
 };
 
 // The entry that `row` completes, the `made`-th of the cluster.
-__device__ __forceinline__ void make_entry(const Params& p, const Row& own, int page, int row, int rank, int made,
-                                           Shared& shared) {
-    const int lane = threadIdx.x % 32, channel = rank * kChannels + lane % kGroup * 4;
+__device__ __forceinline__ void make_entry(const Params& p, const Row& own, int page, int row, int made, Shared& shared) {
+    const int rank = blockIdx.x % kBlocks, lane = threadIdx.x % 32, channel = rank * kChannels + lane % kGroup * 4;
     float x[4];
     {
         Terms terms;
@@ -142,8 +141,8 @@ __device__ __forceinline__ void make_entry(const Params& p, const Row& own, int 
 
 // Copies the block's channels of the cluster's rows to their state, a row a warp: values in the first half of
 // the warp, gates in the other. Lane i knows where row first + i * clusters goes.
-__device__ __forceinline__ void keep(const Params& p, float* state, int position, int first, int clusters, int rank) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / kGroup;
+__device__ __forceinline__ void keep(const Params& p, float* state, int position, int first, int clusters) {
+    const int rank = blockIdx.x % kBlocks, lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / kGroup;
     const int channel = rank * kChannels + lane % kGroup * 4, at = half * kWidth + channel;
     float x[32 / kWarps][4];
 #pragma unroll
@@ -162,19 +161,19 @@ __device__ __forceinline__ void keep(const Params& p, float* state, int position
 
 // 32 rows of the cluster from `first` on, one a lane, the same in every warp; returns how many entries it has
 // made by then.
-__device__ __forceinline__ int look_after(const Params& p, int first, int rank, int made, Shared& shared) {
+__device__ __forceinline__ int look_after(const Params& p, int first, int made, Shared& shared) {
     const int clusters = p.spread;
     const Row own = row_of(p, first + threadIdx.x % 32 * clusters);
     const int to_page = entry_page(p, own), state_page = kept_page(p, own);
     float* state = state_row(p, state_page, own.state_slot);
     wait_for_previous();  // what comes before is older than the kernel ahead, which makes kv_gate
     allow_next();
-    if (__any_sync(kFullMask, state != nullptr)) keep(p, state, own.position, first, clusters, rank);
+    if (__any_sync(kFullMask, state != nullptr)) keep(p, state, own.position, first, clusters);
     for (unsigned left = __ballot_sync(kFullMask, p.pool.has(to_page)); left; left &= left - 1) {
         const int from = __ffs(left) - 1;
         const auto of_row = [&](int x) { return __shfl_sync(kFullMask, x, from); };
         const Row row = {of_row(own.position), of_row(own.table_row), of_row(own.start), of_row(own.slot), -1};
-        make_entry(p, row, of_row(to_page), first + from * clusters, rank, made++, shared);
+        make_entry(p, row, of_row(to_page), first + from * clusters, made++, shared);
     }
     return made;
 }
@@ -195,11 +194,11 @@ __device__ __forceinline__ unsigned busy(const Params& p, int first) {
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p) {
     __shared__ Shared shared;
     announce();
-    const int rank = blockIdx.x % kBlocks, stride = 32 * p.spread;
+    const int stride = 32 * p.spread;
     int made = 0;
     for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += kLookAhead * stride) {
         for (unsigned left = busy(p, first); left; left &= left - 1) {
-            made = look_after(p, first + (__ffs(left) - 1) * stride, rank, made, shared);
+            made = look_after(p, first + (__ffs(left) - 1) * stride, made, shared);
         }
     }
     wait_for_previous();  // for those with nothing to do

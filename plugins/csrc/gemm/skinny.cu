@@ -10,11 +10,11 @@ namespace {
 constexpr double kBytesPerNs = 4150;    // memory, the whole device
 constexpr double kProcessorBytesPerNs = 45;
 constexpr double kStep = 200;           // one step of a warp that has little company
-constexpr double kStageStep = 3;        // activations of one token row and step, two blocks a multiprocessor
+constexpr double kStageStep = 2;        // activations of one token row and step
 constexpr double kPhase = 800;          // waiting for activations again
 constexpr double kItem = 500;           // until the first weights of a work item are there
 constexpr double kBlockSum = 200;       // adding up the warps of a block
-constexpr double kClusterSum = 1000;    // the blocks of a cluster
+constexpr double kClusterSum = 1500;    // the blocks of a cluster
 
 constexpr int kStepDepth = 128;
 
@@ -38,9 +38,18 @@ size_t round_bytes(const Shape& s) {
     return size_t(kWarps / s.row_warps) * (s.max_tokens * kTokenSlots * 16 + s.token_tiles * 32);
 }
 
-// Fills in what follows from row_warps and split; false if the activations of one round do not fit.
-bool complete(Shape& s, const Work& work, size_t ring_bytes, size_t budget) {
+// Shared memory of a block. Blocks that have a multiprocessor each may take nearly all of it.
+size_t most_shared(const Shape& s, const Work& work) {
+    if (compute_capability() >= 120) return 98 << 10;
+    return int64_t(work.jobs) * s.row_tiles * s.split <= multiprocessors() ? 220 << 10 : 112 << 10;
+}
+
+// Fills in what follows from row_warps and split; false for shapes that do not fit.
+bool complete(Shape& s, const Work& work, size_t ring_bytes) {
     s.row_tiles = ceil_div(work.mtiles, s.row_warps);
+    // clusters need neighbours that are free at the same time: more of them than that wait for long
+    if (s.split > 1 && int64_t(work.jobs) * s.row_tiles * s.split > multiprocessors()) return false;
+    const size_t budget = most_shared(s, work);
     const size_t rounds = ceil_div(ceil_div(work.steps, s.split), kWarps / s.row_warps);
     s.stage_bytes = static_cast<int>(std::min(rounds, (budget - ring_bytes) / round_bytes(s)) * round_bytes(s));
     const size_t sums = size_t(s.token_tiles) * kWarps * 512;
@@ -73,8 +82,6 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     const int slots = (s.token_tiles == 8 ? 1 : kResident) * multiprocessors();
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
     const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
-    // two blocks share 227 KiB on data centre parts; others have 99 KiB
-    const size_t budget = compute_capability() < 120 ? 112 << 10 : 98 << 10;
 
     Shape best = {};
     double least = 0;
@@ -82,7 +89,7 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
         for (int split = 1; split <= 8; split *= 2) {
             if (split > 1 && split * (kWarps / row_warps) > work.steps) continue;
             s.row_warps = row_warps, s.split = split;
-            if (!complete(s, work, ring_bytes, budget)) continue;
+            if (!complete(s, work, ring_bytes)) continue;
             const double time = cost(s, work);
             if (best.blocks == 0 || time < least) best = s, least = time, best.blocks = 1;
         }

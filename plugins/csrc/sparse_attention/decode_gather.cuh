@@ -8,19 +8,26 @@
 
 namespace dsv4::sparse_attention {
 
-// Eight e4m3 codes times a power of two, exact in bf16.
-__device__ __forceinline__ uint4 decode_codes(uint2 codes, float scale) {
+// Eight e4m3 codes times a power of two, exactly.
+__device__ __forceinline__ uint4 decode_codes(uint2 codes, __nv_bfloat162 scale) {
     const uint32_t words[2] = {codes.x, codes.y};
     uint4 out;
     uint32_t* parts = &out.x;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const uint16_t two = static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16));
-        const float2 pair = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
-        const __nv_bfloat162 packed = __floats2bfloat162_rn(pair.x * scale, pair.y * scale);
-        parts[i] = *reinterpret_cast<const uint32_t*>(&packed);
+        const __half2 halves{__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)};
+        const __nv_bfloat162 pair = __hmul2(__float22bfloat162_rn(__half22float2(halves)), scale);
+        parts[i] = *reinterpret_cast<const uint32_t*>(&pair);
     }
     return out;
+}
+
+// An e8m0 scale as bf16 twice; those of 2^-127 and NaN have a mantissa bit.
+__device__ __forceinline__ __nv_bfloat162 decode_scale(uint32_t byte) {
+    const uint32_t bits = byte << 7 | (((byte + 1) & 0xFF) < 2 ? 0x40u : 0u);
+    const uint32_t twice = bits << 16 | bits;
+    return *reinterpret_cast<const __nv_bfloat162*>(&twice);
 }
 
 // One warp's keys of the tiles that follow each other; lane i < kKeys knows key i. What it has to remember is
@@ -37,7 +44,7 @@ struct Gather {
     const uint8_t* row = nullptr;  // of the tile that is being copied; null: no key
     bool activation = false;       // a row of activations
     int entry = -1, page = -1;     // of the tile after it
-    int later_entry = -1;          // of the one after that
+    int later_name = -1;           // of the one after that, still unchecked
 
     __device__ Gather(const Params& params, const Query& asked, uint8_t* shared)
         : p(params), query(asked), memory(shared) {}
@@ -56,8 +63,9 @@ struct Gather {
 
     // Copies the first tile.
     __device__ void start(int tile) {
-        entry = key_entry(p, query, slot(tile));
-        later_entry = key_entry(p, query, slot(tile + 1));
+        const int name = key_name(p, query, slot(tile));
+        later_name = key_name(p, query, slot(tile + 1));
+        entry = key_entry(query, slot(tile), name);
         page = page_of(tile, entry);
         advance(tile);
     }
@@ -70,9 +78,9 @@ struct Gather {
         row = key.row;
         activation = key.activation;
         copy(key.scales);
-        entry = later_entry;
+        entry = key_entry(query, slot(tile + 1), later_name);
         page = page_of(tile + 1, entry);
-        later_entry = key_entry(p, query, slot(tile + 2));
+        later_name = key_name(p, query, slot(tile + 2));
     }
 
     // Bit i: the warp has a key i.
@@ -109,19 +117,21 @@ struct Gather {
         if (F == Format::kFp8 && (copied >> lane() & 1)) copy_async8(shared_address(scales() + lane() * 8), its_scales);
     }
 
-    // The two halves of entry k that this lane decodes: chunks `lane` and `lane + 32` of eight channels.
+    // The two halves of entry k that this lane decodes: chunks `lane` and `lane + 32` of eight channels. Lanes whose
+    // second chunk is of rotated channels do as the others do and keep the bytes; so no lane waits for another.
     __device__ void load(int k, uint4 (&out)[2]) const {
         const uint8_t* from = raw() + k * Raw<F>::kRow;
         if (F == Format::kBf16) return load_plain(from, out);
-        const uint8_t* bytes = scales() + k * 8;
         constexpr int kCodes = kNope / 8 - 32;  // chunks of codes in the second half
         const int at = lane();
-        out[0] = decode_codes(*reinterpret_cast<const uint2*>(from + at * 8), e8m0_decode(bytes[at / 8]));
-        if (at < kCodes) {
-            out[1] = decode_codes(*reinterpret_cast<const uint2*>(from + 256 + at * 8), e8m0_decode(bytes[4 + at / 8]));
-        } else {
-            out[1] = *reinterpret_cast<const uint4*>(from + kNope + (at - kCodes) * 16);
-        }
+        const bool coded = at < kCodes;
+        const uint8_t* second = from + (coded ? 256 + at * 8 : kNope + (at - kCodes) * 16);
+        const uint2 a = *reinterpret_cast<const uint2*>(from + at * 8), b = *reinterpret_cast<const uint2*>(second);
+        const uint2 c = *reinterpret_cast<const uint2*>(second + (coded ? 0 : 8));
+        const uint8_t* bytes = scales() + k * 8 + at / 8;
+        out[0] = decode_codes(a, decode_scale(bytes[0]));
+        const uint4 decoded = decode_codes(b, decode_scale(bytes[4]));
+        out[1] = coded ? decoded : uint4{b.x, b.y, c.x, c.y};
     }
 
     __device__ static void load_plain(const uint8_t* from, uint4 (&out)[2]) {
@@ -140,7 +150,7 @@ struct Gather {
     __device__ uint32_t decode() {
         const uint32_t there = valid(), apart = fresh_keys();
         if (there == (1u << kKeys) - 1 && apart == 0) {  // without branches, keys are decoded side by side
-#pragma unroll 2
+#pragma unroll 4
             for (int k = 0; k < kKeys; ++k) {
                 uint4 parts[2];
                 load(k, parts);

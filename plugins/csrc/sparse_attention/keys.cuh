@@ -36,14 +36,17 @@ struct Query {
     }
 };
 
-// What a slot names: a token of the window or a compressed entry; -1 is no key.
-__device__ __forceinline__ int key_entry(const Params& p, const Query& query, int slot) {
+// What a slot names: a token of the window or a compressed entry, or what the pick says, checked or not.
+__device__ __forceinline__ int key_name(const Params& p, const Query& query, int slot) {
     if (slot < 0 || slot >= query.slots) return -1;
     if (slot < query.window_keys) return query.oldest + slot;
     const int entry = slot - query.window_keys;
-    if (!p.picked) return entry;
-    const int pick = p.topk[int64_t(query.token) * p.picks + entry];
-    return pick >= 0 && pick < query.visible ? pick : -1;
+    return p.picked ? p.topk[int64_t(query.token) * p.picks + entry] : entry;
+}
+
+// The same without picks that are no keys: -1 then. A name is a load, which is best looked at later.
+__device__ __forceinline__ int key_entry(const Query& query, int slot, int name) {
+    return slot < query.window_keys || name < query.visible ? max(name, -1) : -1;
 }
 
 // True if the slot's key is a row of this step's `kv`.
@@ -51,15 +54,21 @@ __device__ __forceinline__ bool key_is_new(const Query& query, int slot, int ent
     return slot < query.window_keys && entry >= query.start;
 }
 
+// The entry's page counted in its sequence.
+__device__ __forceinline__ int page_number(const Cache& cache, int entry) {
+    return cache.shift >= 0 ? entry >> cache.shift : entry / cache.entry.per_page;
+}
+
 // The page that holds it, -1 if none does; not to be asked for keys of this step.
 __device__ __forceinline__ int key_page(const Params& p, const Query& query, int slot, int entry) {
     if (entry < 0) return -1;
-    if (slot < query.window_keys) {
-        return p.swa.table.page(query.row, entry / p.swa.entry.per_page % p.window_pages);
-    }
-    return p.compressed.table.page(query.row, entry / p.compressed.entry.per_page);
+    if (slot >= query.window_keys) return p.compressed.table.page(query.row, page_number(p.compressed, entry));
+    const int number = page_number(p.swa, entry);
+    const int rounds = p.window_pages == 1 ? number : __umulhi(number, p.ring_factor);
+    return p.swa.table.page(query.row, number - rounds * p.window_pages);
 }
 
+// Where a key lies.
 struct Key {
     const uint8_t* row;     // null: no key
     const uint8_t* scales;  // fp8 entries only
@@ -67,13 +76,11 @@ struct Key {
 };
 
 __device__ __forceinline__ Key key_in_page(const Params& p, const Query& query, int slot, int entry, int page) {
-    const bool old = slot < query.window_keys;
-    const Pool& pool = old ? p.swa.pool : p.compressed.pool;
-    const EntryLayout& layout = old ? p.swa.entry : p.compressed.entry;
-    if (entry < 0 || !pool.has(page)) return {nullptr, nullptr, false};
-    const uint8_t* bytes = pool.at(page);
-    const int place = entry % layout.per_page;
-    return {bytes + layout.row(place), bytes + layout.scales(place), false};
+    const Cache& cache = slot < query.window_keys ? p.swa : p.compressed;
+    if (entry < 0 || !cache.pool.has(page)) return {nullptr, nullptr, false};
+    const uint8_t* bytes = cache.pool.at(page);
+    const int place = entry - page_number(cache, entry) * cache.entry.per_page;
+    return {bytes + cache.entry.row(place), bytes + cache.entry.scales(place), false};
 }
 
 __device__ __forceinline__ Key new_key(const Params& p, const Query& query, int entry) {
@@ -85,7 +92,7 @@ __device__ __forceinline__ Key new_key(const Params& p, const Query& query, int 
 
 // All of the above at once.
 __device__ __forceinline__ Key find_key(const Params& p, const Query& query, int slot) {
-    const int entry = key_entry(p, query, slot);
+    const int entry = key_entry(query, slot, key_name(p, query, slot));
     if (entry < 0) return {nullptr, nullptr, false};
     if (key_is_new(query, slot, entry)) return new_key(p, query, entry);
     return key_in_page(p, query, slot, entry, key_page(p, query, slot, entry));

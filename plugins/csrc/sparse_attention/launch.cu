@@ -1,6 +1,7 @@
 // Takes a call of sparse_attention apart and shares its token rows out: decode rows to `decode`, prefill
 // rows to `prefill`; what neither can do goes to `generic`.
 #include <algorithm>
+#include <bit>
 
 #include "op_table.h"
 #include "sparse_attention/sparse_attention.h"
@@ -31,7 +32,9 @@ Cache cache(const Call& call, int table, int pool, int64_t layer_row, const Entr
     const int64_t bytes = int64_t(entry.per_page) * (entry.row_bytes + entry.scale_bytes);
     DSV4_REQUIRE(bytes <= pages.page_bytes, "pages of %lld bytes; %d entries need %lld",
                  static_cast<long long>(pages.page_bytes), entry.per_page, static_cast<long long>(bytes));
-    return {BlockTable::of(call.in(table), layer_row), pages, entry};
+    const unsigned count = entry.per_page;
+    const int shift = std::has_single_bit(count) ? std::countr_zero(count) : -1;
+    return {BlockTable::of(call.in(table), layer_row), pages, entry, shift};
 }
 
 Step step(const Call& call) {
@@ -49,6 +52,7 @@ void read_caches(const Call& call, Params& p) {
                   layout(attr::swa_entries_per_page));
     p.window_pages = static_cast<int>(call.integer(attr::swa_window_pages));
     DSV4_REQUIRE(p.window_pages > 0, "%d window pages; expected at least one", p.window_pages);
+    p.ring_factor = static_cast<uint32_t>(ceil_div(int64_t(1) << 32, p.window_pages));
     if (p.ratio == 0) return;
     DSV4_REQUIRE(call.has(in::block_table) && call.has(in::pool), "ratio %d without compressed entries", p.ratio);
     p.compressed = cache(call, in::block_table, in::pool, call.integer(attr::layer_row),

@@ -13,6 +13,7 @@ struct Cache {
     BlockTable table;
     Pool pool;
     EntryLayout entry;
+    int shift;  // log2 of entries per page, -1 if these are no power of two
 };
 
 struct Params {
@@ -23,6 +24,7 @@ struct Params {
     Step step;
     Cache swa;              // window keys from before the step, in the first ring of `window_pages` columns
     int window_pages;
+    uint32_t ring_factor;   // 2^32 / window_pages, rounded up: a quotient is the high word of a product
     Cache compressed;       // where ratio is not 0
     bool picked;            // by `topk`; else every visible entry is a key
     const int32_t* topk;    // [tokens, picks]
