@@ -112,7 +112,8 @@ struct Terms {
 };
 
 // The entry that `row` completes, the `made`-th of the cluster.
-__device__ __forceinline__ void make_entry(const Params& p, const Row& own, int page, int row, int made, Shared& shared) {
+__device__ __forceinline__ void make_entry(const Params& p, const Row& own, int page, int row, int made,
+                                           Shared& shared) {
     const int rank = blockIdx.x % kBlocks, lane = threadIdx.x % 32, channel = rank * kChannels + lane % kGroup * 4;
     float x[4];
     {
