@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# On a machine with a GPU: builds the kernels, runs every test that needs one, then small models under
+# compute-sanitizer. Usage: gpu_tests.sh [python]
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+export PYTHONPATH=$PWD OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+"$python" -c 'import torch; print("torch", torch.__version__)'
+"$python" -m dsv4_trt.cli plugins build
+
+echo "=== tests"
+"$python" -m pytest -m gpu -q -ra -p no:cacheprovider tests
+
+echo "=== compute-sanitizer, kernels of whole tiny models"
+small='test_every_node_equals_its_reference and tiny'
+for tool in memcheck racecheck; do
+    echo "--- $tool"
+    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-name-exclude kns=at:: \
+        "$python" -m pytest -m gpu -q -p no:cacheprovider -k "$small" tests/engine/test_cuda_nodes.py
+done
