@@ -65,7 +65,8 @@ double cost(const Shape& s, const Work& work) {
     const double alone = rounds * kStep;
     const double stream = std::max(work.bytes / kBytesPerNs,
                                    work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
-    const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (ceil_div(rounds * round_bytes(s), s.stage_bytes) - 1) +
+    const int phases = ceil_div(rounds * round_bytes(s), s.stage_bytes);
+    const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (phases - 1) +
                         (depth_warps > 1 ? kBlockSum : 0) + (s.split > 1 ? kClusterSum : 0);
     // blocks that run at the same time hide about half of what others wait for; the last ones run alone
     return std::max(stream, alone) + (waves > 1 ? alone / 2 : 0) + item * (1 + waves) / 2;

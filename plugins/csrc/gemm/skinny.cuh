@@ -27,7 +27,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
 
 // Adds one step: its four chunks times the token rows.
 template <bool Extreme, class F, class T, int NT>
-__device__ __forceinline__ void add_chunks(const F& fragment, const uint4* slots, const int (&token)[NT], int count,
+__device__ __forceinline__ void add_chunks(const F& fragment, const uint32_t (&slots)[NT], int count,
                                            float (&sum)[NT][4]) {
 #pragma unroll(Extreme ? 1 : kChunks)
     for (int c = 0; c < kChunks; ++c) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void add_chunks(const F& fragment, const uint4* slots
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
             if (n > 0 && n * 8 >= count) break;
-            const uint4 b = slots[token[n] * kTokenSlots + c * 4];
+            const uint4 b = read_16(slots[n] + c * 64);
             mma(sum[n], a[0], b.x, b.y, T());
             mma(sum[n], a[1], b.z, b.w, T());
         }
@@ -44,17 +44,17 @@ __device__ __forceinline__ void add_chunks(const F& fragment, const uint4* slots
 }
 
 template <class F, class T, int NT>
-__device__ __forceinline__ void add_step(const F& fragment, const uint4* slots, const float* scales,
-                                         const int (&token)[NT], int count, float (&sum)[NT][4]) {
+__device__ __forceinline__ void add_step(const F& fragment, const uint32_t (&slots)[NT], const float* scales, int count,
+                                         float (&sum)[NT][4]) {
     if constexpr (!F::kScaled) {
         if (fragment.extreme()) {
-            add_chunks<true, F, T>(fragment, slots, token, count, sum);
+            add_chunks<true, F, T>(fragment, slots, count, sum);
         } else {
-            add_chunks<false, F, T>(fragment, slots, token, count, sum);
+            add_chunks<false, F, T>(fragment, slots, count, sum);
         }
     } else {
         float part[NT][4] = {};
-        add_chunks<false, F, T>(fragment, slots, token, count, part);
+        add_chunks<false, F, T>(fragment, slots, count, part);
         const float row_scale[2] = {fragment.scale(0), fragment.scale(1)};
 #pragma unroll
         for (int n = 0; n < NT; ++n) {
@@ -82,8 +82,9 @@ __device__ __forceinline__ RowPair row_pair(const Problem& p, int group, int mti
         const int row = min(weight_row(p, mtile, g, r), p.rows - 1);
         const int64_t scale_row = int64_t(group) * scale_rows + (W == Weight::kE4M3 ? row / 128 : row);
         rows.weight[r] = static_cast<const uint8_t*>(p.weight) + (int64_t(group) * p.rows + row) * row_bytes + t * 16;
-        rows.scale[r] = W == Weight::kBf16 ? nullptr : p.scale + scale_row * scale_cols + (W == Weight::kE2M1 ? t : 0);
+        rows.scale[r] = W == Weight::kBf16 ? nullptr : p.scale + scale_row * scale_cols;
     }
+    if (W == Weight::kE2M1 && t == 1) rows.scale[0] = rows.scale[1];  // what this lane copies
     return rows;
 }
 
@@ -104,7 +105,9 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
     rows.advance(int64_t(first + k) * F::kBytes, (first + k) * F::kScales);
     RowPair ahead = rows;
-    uint8_t* ring = shared + warp * F::kAhead * F::kStage;
+    uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("" : "+r"(base));  // kept, not found out again in every step
+    const uint32_t ring = base + warp * F::kAhead * F::kStage;
     int step = first + k;
 
 #pragma unroll
@@ -117,41 +120,50 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     if (F::kScaled && step < last) rows.load_scales(scales_ahead);
     wait_for_previous();
     allow_next();  // only now: the next kernel may rely on all before this one having ended
-    int token[NT];
-#pragma unroll
-    for (int n = 0; n < NT; ++n) token[n] = min(n * 8 + lane / 4, item.count - 1);
 
     // rounds whose activations lie in shared memory at a time
-    const int phase = shape.stage_bytes / (depth_warps * (item.count * kTokenSlots * 16 + NT * 32));
-    uint4* slots = reinterpret_cast<uint4*>(shared + kWarps * F::kAhead * F::kStage);
-    float* scales = reinterpret_cast<float*>(slots + phase * depth_warps * item.count * kTokenSlots);
-    uint8_t* landed = ring;
-    for (int round = 0, at = phase; round < rounds; ++round, ++at, step += depth_warps) {
-        if (at == phase) {
+    const int token_bytes = kTokenSlots * 16, round_tokens = depth_warps * item.count;
+    const int phase = shape.stage_bytes / (round_tokens * token_bytes + depth_warps * NT * 32);
+    constexpr int kSlots = kWarps * F::kAhead * F::kStage;
+    const int scales_at = kSlots + phase * round_tokens * token_bytes;
+    uint32_t slots[NT];
+    const float* scales = nullptr;
+    uint32_t landed = 0;
+    for (int round = 0, left = 0; round < rounds; ++round, --left, step += depth_warps) {
+        if (left == 0) {
             const int begin = first + round * depth_warps;
             if (round > 0) __syncthreads();
-            stage<F, T>(p, item, begin, min(phase * depth_warps, last - begin), slots, scales, NT * 8);
+            scales = reinterpret_cast<float*>(shared + scales_at);
+            stage<F, T>(p, item, begin, min(phase * depth_warps, last - begin),
+                        reinterpret_cast<uint4*>(shared + kSlots), const_cast<float*>(scales), NT * 8);
             __syncthreads();
-            at = 0;
+            left = phase;
+            scales += k * NT * 8;
+#pragma unroll
+            for (int n = 0; n < NT; ++n) {
+                const int token = min(n * 8 + lane / 4, item.count - 1);
+                slots[n] = base + kSlots + (k * item.count + token) * token_bytes + lane % 4 * 16;
+            }
         }
         await_copies<F::kAhead - 1>();
         if (step < last) {
-            const int local = at * depth_warps + k;
             F fragment;
-            fragment.read(landed, lane);
+            fragment.read(ring + landed, lane);
             if constexpr (F::kScaled) {
                 fragment.scales[0] = scales_ahead[0], fragment.scales[1] = scales_ahead[1];
                 rows.advance(0, depth_warps * F::kScales);
                 if (step + depth_warps < last) rows.load_scales(scales_ahead);
             }
-            add_step<F, T, NT>(fragment, slots + local * item.count * kTokenSlots + lane % 4, scales + local * NT * 8,
-                               token, item.count, sum);
+            add_step<F, T, NT>(fragment, slots, scales, item.count, sum);
         }
         __syncwarp();  // the stage has been read
-        if (step + F::kAhead * depth_warps < last) F::copy(ahead, landed, lane);
+        if (step + F::kAhead * depth_warps < last) F::copy(ahead, ring + landed, lane);
         end_copies();
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
-        landed = landed == ring + (F::kAhead - 1) * F::kStage ? ring : landed + F::kStage;
+        landed = landed == (F::kAhead - 1) * F::kStage ? 0 : landed + F::kStage;
+        scales += depth_warps * NT * 8;
+#pragma unroll
+        for (int n = 0; n < NT; ++n) slots[n] += round_tokens * token_bytes;
     }
 }
 

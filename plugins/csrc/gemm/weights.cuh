@@ -20,14 +20,27 @@ constexpr int kChunks = 4;
 
 // Copies that run by themselves: registers could hold as many loads in flight, but a warp has six counters to
 // wait for them by, and the compiler gives the loads of all steps the same one.
-__device__ __forceinline__ void copy_16(void* to, const void* from) {
-    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+// Shared memory goes by its 32-bit addresses here: a step is short enough for address arithmetic to show.
+__device__ __forceinline__ void copy_16(uint32_t to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-__device__ __forceinline__ void copy_4(void* to, const void* from) {
-    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+__device__ __forceinline__ void copy_4(uint32_t to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ uint4 read_16(uint32_t from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from));
+    return v;
+}
+
+__device__ __forceinline__ uint8_t read_1(uint32_t from) {
+    uint16_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=h"(v) : "r"(from));
+    return static_cast<uint8_t>(v);
 }
 
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -100,13 +113,13 @@ struct Fragment<Weight::kBf16, T> {
     static __device__ int chunk_of(int q) { return q / 4; }
     static __device__ int lane_of(int q) { return q % 4; }
 
-    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
+    static __device__ void copy(const RowPair& rows, uint32_t stage, int lane) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 4] + i % 4 * 64);
     }
-    __device__ void read(const uint8_t* stage, int lane) {
+    __device__ void read(uint32_t stage, int lane) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) row[i / 4][i % 4] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
+        for (int i = 0; i < 8; ++i) row[i / 4][i % 4] = read_16(stage + (i * 32 + lane) * 16);
     }
     __device__ bool extreme() const { return false; }
     template <bool Extreme>
@@ -130,13 +143,13 @@ struct Fragment<Weight::kE4M3, T> {
     static __device__ int chunk_of(int q) { return q / 8 * 2 + q % 2; }
     static __device__ int lane_of(int q) { return q % 8 / 2; }
 
-    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
+    static __device__ void copy(const RowPair& rows, uint32_t stage, int lane) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i / 2] + i % 2 * 64);
     }
-    __device__ void read(const uint8_t* stage, int lane) {
+    __device__ void read(uint32_t stage, int lane) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) row[i / 2][i % 2] = reinterpret_cast<const uint4*>(stage)[i * 32 + lane];
+        for (int i = 0; i < 4; ++i) row[i / 2][i % 2] = read_16(stage + (i * 32 + lane) * 16);
     }
     __device__ bool extreme() const { return false; }
     template <bool Extreme>
@@ -166,18 +179,18 @@ struct Fragment<Weight::kE2M1, T> {
     static __device__ int chunk_of(int q) { return q % 4; }
     static __device__ int lane_of(int q) { return q / 4; }
 
-    static __device__ void copy(const RowPair& rows, uint8_t* stage, int lane) {
+    static __device__ void copy(const RowPair& rows, uint32_t stage, int lane) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i]);
         // the four scales of a row at once, by one of its lanes
         const int r = lane % 4;
-        if (r < 2) copy_4(stage + 1024 + (r * 8 + lane / 4) * 4, (r == 0 ? rows.scale[0] : rows.scale[1]) - r);
+        if (r < 2) copy_4(stage + 1024 + (r * 8 + lane / 4) * 4, rows.scale[0]);
     }
-    __device__ void read(const uint8_t* stage, int lane) {
+    __device__ void read(uint32_t stage, int lane) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            row[r] = reinterpret_cast<const uint4*>(stage)[r * 32 + lane];
-            scales[r] = stage[1024 + r * 32 + lane];
+            row[r] = read_16(stage + (r * 32 + lane) * 16);
+            scales[r] = read_1(stage + 1024 + r * 32 + lane);
         }
     }
     __device__ bool extreme() const {

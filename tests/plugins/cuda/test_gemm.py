@@ -51,7 +51,7 @@ def test_fp4_scales_of_every_size(dtype, act, tokens):
     arguments = expert(tokens, dtype, act, bytes_)
     found, expected = run_both("experts", **arguments)
     # a wrong scale is a factor of two; one inner value turned over is 1e-2, and single values cancel
-    relative = 1e-4 if dtype == F32 else 2e-2
+    relative = 1e-3 if dtype == F32 else 2e-2
     for row, byte in enumerate(bytes_):
         mine, theirs = found["out"][:, row], expected["out"][:, row]
         assert theirs.isnan().all() == (byte == 255)
