@@ -30,7 +30,10 @@ def plan_for_device(bundle: Bundle, config: KvCacheConfig, device: str) -> KvPla
     fixed = config.overrides
     tails = tails_per_step(config.retention, min(build.max_num_tokens, build.max_seq_len))
     least = layout.peak_pages_per_sequence(build.max_seq_len, tails)
-    budget = int(free_bytes(bundle, device) * config.free_gpu_memory_fraction)
+    free = free_bytes(bundle, device)
+    if on_gpu:
+        free -= _step_bytes(bundle, tails, free)
+    budget = int(free * config.free_gpu_memory_fraction)
     if config.max_gpu_total_bytes is not None:
         budget = min(budget, config.max_gpu_total_bytes)
     if config.max_tokens is not None:
@@ -64,6 +67,20 @@ def free_bytes(bundle: Bundle, device: str) -> int:
             "free; end what else runs on it, or convert for more ranks with --tp_size"
         )
     return free - weights
+
+
+def _step_bytes(bundle: Bundle, tails: int, free: int) -> int:
+    """What the largest step takes on the GPU; raises `CapacityError` if it is more than is `free`."""
+    from dsv4_trt.runtime.cuda.footprint import footprint
+    from dsv4_trt.runtime.cuda.open import device_library
+
+    found = footprint(bundle, device_library(), tails)
+    if found >= free:
+        raise CapacityError(
+            f"steps of max_num_tokens {bundle.build.max_num_tokens} take {size_text(found)} of the GPU, "
+            f"{size_text(free)} are free besides the weights; build with a smaller --max_num_tokens"
+        )
+    return found
 
 
 def _weight_bytes(bundle: Bundle) -> int:

@@ -24,10 +24,16 @@ def test_tokens_are_those_of_the_cpu(workshop, tiny_a):
 
 
 def test_pools_take_their_part_of_what_is_free(workshop, tiny_a):
+    from dsv4_trt.runtime.cuda.footprint import footprint
+    from dsv4_trt.runtime.cuda.open import device_library
+
+    torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     config = KvCacheConfig(free_gpu_memory_fraction=0.05)
     with open_llm(workshop, tiny_a, device="cuda", kv_cache_config=config) as llm:
         weights = max(file.stat().st_size for file in llm.bundle.rank_files)
-        assert llm.kv_plan.total_bytes == pytest.approx(0.05 * (free - weights), rel=0.01)
+        steps = footprint(llm.bundle, device_library(), tails=1)
+        assert llm.kv_plan.total_bytes == pytest.approx(0.05 * (free - weights - steps), rel=0.01)
+        llm.generate(random_ids(2000, seed=1), greedy(2))
         taken = free - torch.cuda.mem_get_info()[0]
-        assert taken == pytest.approx(llm.kv_plan.total_bytes + weights, rel=0.1)
+        assert llm.kv_plan.total_bytes < taken < llm.kv_plan.total_bytes + weights + steps
