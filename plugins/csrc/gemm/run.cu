@@ -8,15 +8,12 @@ namespace {
 
 enum class Family { kExact, kSkinny, kWide };
 
-constexpr int kWideFrom = 32;     // from here on weights are no longer all that a product waits for
-
 bool empty(const Problem& p) { return p.tokens == 0 || p.rows == 0 || p.groups == 0; }
 
 Family family(const Problem& p) {
     // both fast families take 128 of the depth at a time, with 16-byte accesses
     if (p.x_dtype == DSV4_F32 || p.depth % 128 || p.x_row_stride % 16 || p.x_group_stride % 16) return Family::kExact;
-    const int tokens = p.max_tiles > 0 ? p.tile_tokens : p.tokens;
-    return tokens >= kWideFrom && wide_fits(p) ? Family::kWide : Family::kSkinny;
+    return wide_fits(p) ? Family::kWide : Family::kSkinny;
 }
 
 void check(const Problem& p) {
@@ -44,9 +41,10 @@ int tile_tokens(int tokens, int groups, int x_dtype) {
     // few groups should need a second tile, which would read their weights again
     const int mean = ceil_div(tokens, std::max(groups, 1));
     if (mean <= 1) return 8;
+    if (compute_capability() == 90) return 128;  // short tiles cost `wide` little
     if (mean <= 4) return 16;
     if (mean <= 12) return 32;
-    return 96;  // the most that `wide` multiplies in codes
+    return 128;
 }
 
 size_t workspace(const Problem& problem) {

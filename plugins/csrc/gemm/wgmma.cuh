@@ -117,61 +117,53 @@ __device__ __forceinline__ uint64_t swizzled_tile(uint32_t address) {
 #define DSV4_R96 DSV4_R80 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define DSV4_R112 DSV4_R96 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define DSV4_R128 DSV4_R112 ",%56,%57,%58,%59,%60,%61,%62,%63"
-// Operands after the N / 2 accumulators: four of a, b, and whether d is added to.
-#define DSV4_PRODUCT(n, a0, a1, a2, a3, b0, add0, ...)                                                              \
-    if constexpr (N == n && kCodes) {                                                                               \
-        asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
-                     "k32.f32.e4m3.e4m3 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
-                     ", add, 1, 1;}"                                                                                \
-                     : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));                \
-    } else if constexpr (N == n) {                                                                                  \
-        asm volatile("{.reg .pred add; setp.ne.b32 add, %" #add0 ", 0; wgmma.mma_async.sync.aligned.m64n" #n        \
+// Operands after the N / 2 accumulators: four of a, then b, and whether d is added to.
+#define DSV4_PRODUCT(n, a0, a1, a2, a3, b0, ...)                                                                    \
+    if constexpr (N == n) {                                                                                         \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, 1, 0; wgmma.mma_async.sync.aligned.m64n" #n                 \
                      "k16.f32.bf16.bf16 {" DSV4_R##n "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b0              \
                      ", add, 1, 1, 0;}"                                                                             \
-                     : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));                \
+                     : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                           \
     }
 
-// d = (kAdd ? d : 0) + a * b^T. a is this thread's part of 64 rows x 32 bytes: row thread / 4 of its warp's 16 rows
-// and the row 8 below, bytes 4 * (thread % 4) .. + 3 and those 16 further; 16 bf16 or, with kCodes, 32 e4m3. b is
-// a swizzled tile of N rows.
-template <int N, bool kCodes, bool kAdd, int kSize>
-__device__ __forceinline__ void multiply_add(float (&d)[kSize], const uint32_t* a, uint64_t b) {
-    static_assert(N % 16 == 0 && N >= 16 && N <= 128 && N / 2 <= kSize);
-    DSV4_PRODUCT(16, 8, 9, 10, 11, 12, 13, DSV4_ACC8(0))
-    DSV4_PRODUCT(32, 16, 17, 18, 19, 20, 21, DSV4_ACC16(0))
-    DSV4_PRODUCT(48, 24, 25, 26, 27, 28, 29, DSV4_ACC16(0), DSV4_ACC8(16))
-    DSV4_PRODUCT(64, 32, 33, 34, 35, 36, 37, DSV4_ACC16(0), DSV4_ACC16(16))
-    DSV4_PRODUCT(80, 40, 41, 42, 43, 44, 45, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC8(32))
-    DSV4_PRODUCT(96, 48, 49, 50, 51, 52, 53, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32))
-    DSV4_PRODUCT(112, 56, 57, 58, 59, 60, 61, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC8(48))
-    DSV4_PRODUCT(128, 64, 65, 66, 67, 68, 69, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC16(48))
+// d += a * b^T. a is this thread's part of 64 rows x 16 inputs: row thread / 4 of its warp's 16 rows and the row 8
+// below, columns 2 * (thread % 4) + {0, 1} and those 8 further. b is a swizzled tile of N rows.
+template <int N>
+__device__ __forceinline__ void multiply_add(float (&d)[64], const uint32_t* a, uint64_t b) {
+    static_assert(N % 16 == 0 && N >= 16 && N <= 128);
+    DSV4_PRODUCT(16, 8, 9, 10, 11, 12, DSV4_ACC8(0))
+    DSV4_PRODUCT(32, 16, 17, 18, 19, 20, DSV4_ACC16(0))
+    DSV4_PRODUCT(48, 24, 25, 26, 27, 28, DSV4_ACC16(0), DSV4_ACC8(16))
+    DSV4_PRODUCT(64, 32, 33, 34, 35, 36, DSV4_ACC16(0), DSV4_ACC16(16))
+    DSV4_PRODUCT(80, 40, 41, 42, 43, 44, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC8(32))
+    DSV4_PRODUCT(96, 48, 49, 50, 51, 52, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32))
+    DSV4_PRODUCT(112, 56, 57, 58, 59, 60, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC8(48))
+    DSV4_PRODUCT(128, 64, 65, 66, 67, 68, DSV4_ACC16(0), DSV4_ACC16(16), DSV4_ACC16(32), DSV4_ACC16(48))
 }
 
-// Four such products along 128 bytes of K, as one group; `b` is where the swizzled tile lies.
-template <int N, bool kCodes, int kSize>
-__device__ __forceinline__ void multiply_line(float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
+// Four such products along 64 inputs, as one group; `b` is where the swizzled tile lies.
+template <int N>
+__device__ __forceinline__ void multiply_line(float (&d)[64], const uint32_t (&a)[16], uint32_t b) {
     const uint64_t tile = swizzled_tile(b);
     products_fence();
-    multiply_add<N, kCodes, !kCodes>(d, a, tile);  // codes: sums begin anew, as their scales will differ
 #pragma unroll
-    for (int step = 1; step < 4; ++step) multiply_add<N, kCodes, true>(d, a + 4 * step, tile + 2 * step);
+    for (int step = 0; step < 4; ++step) multiply_add<N>(d, a + 4 * step, tile + 2 * step);
     products_commit();
 }
 
 // For kGrain * parts tokens.
-template <int kGrain, bool kCodes, int kWidth = kGrain, int kSize>
-__device__ __forceinline__ void multiply_parts(int parts, float (&d)[kSize], const uint32_t (&a)[16], uint32_t b) {
-    if constexpr (kWidth + kGrain <= 2 * kSize) {
-        if (parts * kGrain > kWidth) return multiply_parts<kGrain, kCodes, kWidth + kGrain>(parts, d, a, b);
+template <int kGrain, int kWidth = kGrain>
+__device__ __forceinline__ void multiply_parts(int parts, float (&d)[64], const uint32_t (&a)[16], uint32_t b) {
+    if constexpr (kWidth + kGrain <= 128) {
+        if (parts * kGrain > kWidth) return multiply_parts<kGrain, kWidth + kGrain>(parts, d, a, b);
     }
-    multiply_line<kWidth, kCodes>(d, a, b);
+    multiply_line<kWidth>(d, a, b);
 }
 
 // The compiler moves no use of these accumulators across this.
-template <int kSize>
-__device__ __forceinline__ void hold(float (&d)[kSize]) {
+__device__ __forceinline__ void hold(float (&d)[64]) {
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
+    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 #endif

@@ -1,4 +1,4 @@
-// Chooses kind and tiles of a `wide` product, prepares its inputs and starts its kernel.
+// Chooses tiles for a `wide` product, prepares its inputs and starts its kernel.
 #include <algorithm>
 
 #include "gemm/wide.h"
@@ -6,8 +6,7 @@
 namespace dsv4::gemm {
 namespace {
 
-constexpr int kLeastTokens = 32;
-constexpr int kLeastTileTokens = 64;
+constexpr int kLeastTokens = 16;
 constexpr int64_t kMostInputs = 128 << 20;  // bytes of prepared inputs at a time, where tokens can be split
 
 // Sizes alone decide: where a workspace is asked for, pointers need not be set yet.
@@ -17,7 +16,6 @@ bool tiled(const Problem& p) { return p.max_tiles > 0; }
 int sections(const Problem& p) { return tiled(p) ? 1 : p.groups; }
 
 struct Shape {
-    bool codes;
     int row_halves, tile_tokens;  // a tile has 128 * row_halves weight rows
     int splits;                   // blocks that share the depth of a tile
 };
@@ -33,58 +31,41 @@ int64_t token_tiles(const Problem& p, int tokens, int tile_tokens) {
 double cost(const Problem& p, int tokens, const Shape& s) {
     const int64_t tiles = token_tiles(p, tokens, s.tile_tokens) * ceil_div(p.rows, 128 * s.row_halves);
     const int width = std::min(s.tile_tokens, (tokens + 15) / 16 * 16);
-    const double stage = s.codes ? std::max(3.2 * s.tile_tokens, 200.0) : std::max(4.6 * width, 300.0);
+    const double stage = std::max(4.6 * width, 300.0);
     const double rounds = ceil_div(tiles, blocks_at_once(s.splits) / s.splits);
     return rounds * (p.depth / 64.0 / s.splits * s.row_halves * stage + 3000) + (s.splits > 1 ? 2500 : 0);
 }
 
 bool possible(const Problem& p, const Shape& s) {
-    if (s.tile_tokens > (s.codes ? kWideCodeTokens : kWideTokens)) return false;
-    if (s.splits > 1) {
-        return !s.codes && s.row_halves == 1 && !tiled(p) && s.tile_tokens <= kWideSplitTokens &&
-               p.depth / 128 >= s.splits;
-    }
-    if (!s.codes) return true;
-    const bool rounded = p.act == Act::kAct8 ? p.weight_format != Weight::kBf16
-                                             : p.act == Act::kCodes && p.weight_format == Weight::kE4M3;
-    // what the sums lose stays below the rounding of a bf16 result
-    return rounded && s.row_halves == 2 && p.out_dtype == DSV4_BF16;
+    return s.splits == 1 || (s.row_halves == 1 && !tiled(p) && s.tile_tokens <= kWideSplitTokens &&
+                             p.depth / 128 >= s.splits);
 }
 
 Shape best_shape(const Problem& p, int tokens) {
     Shape best = {};
-    for (bool codes : {true, false}) {
-        const int most = codes ? kWideCodeTokens : kWideTokens;
-        for (int i = 0; i < 2 * 2 * 4; ++i) {
-            const int tile_tokens = tiled(p) ? p.tile_tokens : i / 2 % 2 && !codes ? most / 2 : most;
-            const Shape shape = {codes, 2 - i % 2, tile_tokens, 1 << i / 4};
-            if (!possible(p, shape)) continue;
-            if (best.splits == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
+    for (int splits : {1, 2, 4, 8}) {
+        for (int row_halves : {2, 1}) {
+            for (int tile_tokens : {kWideTokens, kWideTokens / 2}) {
+                const Shape shape = {row_halves, tiled(p) ? p.tile_tokens : tile_tokens, splits};
+                if (!possible(p, shape)) continue;
+                if (best.splits == 0 || cost(p, tokens, shape) < cost(p, tokens, best)) best = shape;
+            }
         }
     }
     return best;
 }
 
-// What a row of x takes in the workspace: its values, where they are not read from x itself, and their scales.
-int64_t value_bytes(const Problem& p, bool codes) {
-    const int64_t width = int64_t(sections(p)) * p.depth;
-    if (codes) return p.act == Act::kCodes ? 0 : width;
-    return p.act == Act::kNone && p.weight_format == Weight::kBf16 ? 0 : 2 * width;
+// What a row of x takes in the workspace; nothing where it is read from x itself.
+int64_t row_bytes(const Problem& p) {
+    return p.act == Act::kNone && p.weight_format == Weight::kBf16 ? 0 : int64_t(sections(p)) * p.depth * 2;
 }
-
-int64_t scale_bytes(const Problem& p, bool codes) { return codes ? int64_t(sections(p)) * (p.depth / 128) * 4 : 0; }
-
-int64_t row_bytes(const Problem& p, bool codes) { return value_bytes(p, codes) + scale_bytes(p, codes); }
 
 // Tokens whose inputs are prepared at once.
-int chunk_tokens(const Problem& p, bool codes) {
-    const int64_t row = row_bytes(p, codes);
+int chunk_tokens(const Problem& p) {
+    const int64_t row = row_bytes(p);
     if (tiled(p) || p.x_rows > 0 || p.tokens * row <= kMostInputs) return p.tokens;
-    const int unit = codes ? 8 * kWideCodeTokens : kWideTokens;
-    return static_cast<int>(std::max<int64_t>(kMostInputs / row / unit, 1)) * unit;
+    return static_cast<int>(std::max<int64_t>(kMostInputs / row / kWideTokens, 1)) * kWideTokens;
 }
-
-int prepared_rows(const Problem& p, bool codes) { return p.x_rows > 0 ? p.x_rows : chunk_tokens(p, codes); }
 
 WideParams params_of(const Problem& p, const Shape& shape) {
     const bool e2m1 = p.weight_format == Weight::kE2M1, e4m3 = p.weight_format == Weight::kE4M3;
@@ -114,38 +95,26 @@ WideParams params_of(const Problem& p, const Shape& shape) {
 }
 
 // Prepares `rows` rows of x in the workspace.
-void prepare(const Problem& p, bool codes, int rows, WideParams& w, void* workspace, cudaStream_t stream) {
-    if (row_bytes(p, codes) == 0) return;
-    w.after_inputs = true;
-    const int64_t values = value_bytes(p, codes);
+void prepare(const Problem& p, int rows, WideParams& w, void* workspace, cudaStream_t stream) {
+    if (row_bytes(p) == 0) return;
     WideInputs inputs = {};
     inputs.x = p.x, inputs.x_scale = p.x_scale, inputs.act = p.act;
     inputs.row_stride = p.x_row_stride, inputs.section_stride = p.x_group_stride;
     inputs.rows = rows, inputs.sections = sections(p), inputs.depth = p.depth;
     inputs.out = workspace;
-    inputs.out_scale = reinterpret_cast<float*>(static_cast<char*>(workspace) + rows * values);
-    if (values > 0) {
-        w.x = static_cast<const uint8_t*>(workspace);
-        w.x_row_stride = values;
-        w.x_group_stride = tiled(p) ? 0 : values / sections(p);
-    }
-    if (!codes) return wide_inputs(inputs, p.weight_format, stream);
-    w.x_scale = inputs.out_scale;
-    w.x_scale_row = sections(p) * (p.depth / 128);
-    w.x_scale_group = tiled(p) ? 0 : p.depth / 128;
-    values > 0 ? wide_codes(inputs, p.weight_format, stream) : wide_scales(inputs, stream);
+    wide_inputs(inputs, p.weight_format, stream);
+    w.x = static_cast<const uint8_t*>(workspace);
+    w.x_row_stride = row_bytes(p);
+    w.x_group_stride = tiled(p) ? 0 : 2 * p.depth;
+    w.after_inputs = true;
 }
 
 void start(const Problem& p, const WideParams& w, const Shape& shape, cudaStream_t stream) {
     const int64_t tiles = token_tiles(p, p.tokens, w.tile_tokens) * w.row_blocks;
     const int blocks = static_cast<int>(std::min<int64_t>(tiles, blocks_at_once(shape.splits) / shape.splits));
-    const bool e4m3 = p.weight_format == Weight::kE4M3;
     if (blocks == 0) return;
-    if (shape.codes) {
-        return (e4m3 ? launch_wide_codes<Weight::kE4M3> : launch_wide_codes<Weight::kE2M1>)(w, blocks, stream);
-    }
     if (p.weight_format == Weight::kBf16) launch_wide<Weight::kBf16>(w, shape.row_halves, blocks, stream);
-    else if (e4m3) launch_wide<Weight::kE4M3>(w, shape.row_halves, blocks, stream);
+    else if (p.weight_format == Weight::kE4M3) launch_wide<Weight::kE4M3>(w, shape.row_halves, blocks, stream);
     else launch_wide<Weight::kE2M1>(w, shape.row_halves, blocks, stream);
 }
 
@@ -165,8 +134,8 @@ Problem part_of(const Problem& p, int first, int count) {
 
 bool wide_fits(const Problem& p) {
     const bool type = p.x_dtype == DSV4_BF16 || (p.x_dtype == DSV4_F8_E4M3 && p.act == Act::kCodes);
-    const bool enough = tiled(p) ? p.tile_tokens >= kLeastTileTokens && p.tile_tokens <= kWideTokens
-                                 : p.tokens >= kLeastTokens;
+    const int tokens = tiled(p) ? p.tile_tokens : p.tokens;
+    const bool enough = tokens >= kLeastTokens && (!tiled(p) || tokens <= kWideTokens);
     const bool rows = p.rows % (p.epilogue == Epilogue::kSwiglu ? 32 : 8) == 0 && p.depth % 128 == 0 && p.depth > 0;
     const int x_unit = p.act == Act::kCodes ? 128 : 16;
     const bool strides = p.x_row_stride % x_unit == 0 && p.x_group_stride % x_unit == 0 &&
@@ -175,18 +144,17 @@ bool wide_fits(const Problem& p) {
 }
 
 size_t wide_workspace(const Problem& p) {
-    const bool codes = best_shape(p, p.tokens).codes;
-    return size_t(prepared_rows(p, codes)) * row_bytes(p, codes);
+    return size_t(p.x_rows > 0 ? p.x_rows : chunk_tokens(p)) * row_bytes(p);
 }
 
 void wide(const Problem& p, void* workspace, cudaStream_t stream) {
     DSV4_REQUIRE(!p.gather || p.x_rows > 0, "rows of x are picked, but how many it has is not said");
-    const Shape shape = best_shape(p, p.tokens);
-    const int chunk = chunk_tokens(p, shape.codes);
+    const int chunk = chunk_tokens(p);
     for (int first = 0; first < p.tokens; first += chunk) {
         const Problem part = part_of(p, first, std::min(chunk, p.tokens - first));
+        const Shape shape = best_shape(part, part.tokens);
         WideParams w = params_of(part, shape);
-        prepare(part, shape.codes, p.x_rows > 0 ? p.x_rows : part.tokens, w, workspace, stream);
+        prepare(part, p.x_rows > 0 ? p.x_rows : part.tokens, w, workspace, stream);
         start(part, w, shape, stream);
     }
 }

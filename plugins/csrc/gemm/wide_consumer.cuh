@@ -1,4 +1,4 @@
-// The two warpgroups of `wide` that multiply in bf16.
+// The two warpgroups of `wide` that multiply.
 #pragma once
 
 #include "common/reduce.cuh"
@@ -9,12 +9,11 @@ namespace dsv4::gemm {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 template <Weight kFormat, int kBlocks>
-struct Consumer : Sums<kBlocks, kWideTokens> {
-    using Base = Sums<kBlocks, kWideTokens>;
+struct Consumer : Sums<kBlocks> {
+    using Base = Sums<kBlocks>;
     using Base::p, Base::sums, Base::lane, Base::first_row;
-    using Layout = Shared<kFormat, kBlocks, false>;
-    // tokens that a tile is made wider by; finer ones leave the compiler too few registers
-    static constexpr int kGrain = kFormat == Weight::kE2M1 && kBlocks == 2 ? 64 : 16;
+    using Layout = Shared<kFormat, kBlocks>;
+    static constexpr int kGrain = 16;  // tokens that a tile is made wider by
 
     const char* stages;   // shared memory
     int slot = 0;
@@ -83,7 +82,7 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
                 }
                 decode(a[turn], block, stage);
                 // one loop for all widths: as many loops would not find enough registers
-                multiply_parts<kGrain, false>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
+                multiply_parts<kGrain>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
                 products_wait<1>();
                 if (block == 0 && stage > range.first) release(before);  // all its products are done
                 if (block == kBlocks - 1) {
@@ -141,8 +140,9 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
 #pragma unroll
         for (int i = 0; i < kWideSplitTokens / 2; ++i) {
             if (i / 8 >= parts || (i / 4 & (p.splits - 1)) != rank) continue;
+            const uint32_t place = shared_address(shown + i * 256);
             float sum = 0;
-            for (int block = 0; block < p.splits; ++block) sum += load_from_block(shared_address(shown + i * 256), block);
+            for (int block = 0; block < p.splits; ++block) sum += load_from_block(place, block);
             sums[0][i] = sum;
         }
         sync_cluster();
@@ -150,7 +150,7 @@ struct Consumer : Sums<kBlocks, kWideTokens> {
 
     __device__ void run() {
         const int tiles = count_tiles(p), splits = Layout::kSplits ? p.splits : 1;
-        const StageRange range = stage_range<Layout::kSplits>(p, p.depth / (kLine / 2));
+        const StageRange range = stage_range<Layout::kSplits>(p);
         for (int index = blockIdx.x / splits; index < tiles; index += gridDim.x / splits) {
             const WideTile tile = tile_at(p, index);
             if (tile.count <= 0) continue;

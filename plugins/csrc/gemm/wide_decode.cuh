@@ -19,10 +19,9 @@ __host__ __device__ constexpr int input_of(int step, int column) {
     return 8 * (step / 2) + 2 * (step % 2) + (column & 1) * 4 + column / 2;  // kE2M1
 }
 
-// Of a weight row in a stage: what multiplies with 128 bytes of x.
-constexpr int stage_bytes(Weight format, bool codes) {
-    const int of_64 = format == Weight::kBf16 ? 128 : format == Weight::kE4M3 ? 64 : 32;
-    return codes ? 2 * of_64 : of_64;
+// Of a weight row's 64 inputs.
+constexpr int stage_bytes(Weight format) {
+    return format == Weight::kBf16 ? 128 : format == Weight::kE4M3 ? 64 : 32;
 }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -50,7 +49,7 @@ struct Decoder;
 
 template <>
 struct Decoder<Weight::kBf16> {
-    // `rows` is the warp's first row in the stage's weights. Lines of 128 e4m3 are read just so.
+    // `rows` is the warp's first row in the stage's weights.
     static __device__ __forceinline__ void fragment(uint32_t (&a)[16], const char* weights, int rows, int lane) {
         const int row = rows + lane % 16;
         const uint32_t line = shared_address(weights) + row * 128;

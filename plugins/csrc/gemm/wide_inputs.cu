@@ -1,5 +1,5 @@
-// What x is before `wide` multiplies it: rounded by act8 or decoded, as bf16, or rounded to codes, in the decoder's
-// order of inputs. One warp does 512 inputs of a row, a lane 16 neighbours.
+// What x is before `wide` multiplies it: rounded by act8 or decoded, as bf16, in the decoder's order of inputs.
+// One warp does 512 inputs of a row, a lane 16 neighbours.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "common/pack.cuh"
@@ -29,18 +29,14 @@ __device__ __forceinline__ void load16(float (&values)[16], const WideInputs& p,
     }
 }
 
-// The scale byte of a block of 128, which eight lanes have.
-__device__ __forceinline__ uint8_t block_scale(const float (&values)[16]) {
+// Eight lanes have a block of 128.
+__device__ __forceinline__ void round_act8(float (&values)[16]) {
     float most = 0;
 #pragma unroll
     for (int i = 0; i < 16; ++i) most = max_nan(most, fabsf(values[i]));
 #pragma unroll
     for (int offset = 4; offset > 0; offset /= 2) most = max_nan(most, __shfl_xor_sync(kFullMask, most, offset));
-    return act8_scale(most);
-}
-
-__device__ __forceinline__ void round_act8(float (&values)[16]) {
-    const uint8_t byte = block_scale(values);
+    const uint8_t byte = act8_scale(most);
     const float scale = e8m0_decode(byte), inverse = e8m0_inverse(byte);
 #pragma unroll
     for (int i = 0; i < 16; ++i) values[i] = e4m3_decode(e4m3_encode(values[i] * inverse)) * scale;
@@ -100,48 +96,6 @@ __global__ void __launch_bounds__(kThreads) to_bf16(WideInputs p) {
     }
 }
 
-// Codes of e2m1's order: thread q of the decoder takes inputs 32q .. 32q + 31 of 128, four of them for each half
-// of each step, which are columns 4q .. 4q + 3 or 16 + 4q .. 16 + 4q + 3.
-template <bool kReorder>
-__global__ void __launch_bounds__(kThreads) to_codes(WideInputs p) {
-    constexpr int kPadded = 36;  // words of 128 inputs
-    __shared__ alignas(16) uint32_t staged[kThreads / 32][4 * kPadded];
-    allow_next();
-    const Place at(p);
-    if (at.row >= p.rows) return;
-    const int lane = threadIdx.x % 32, of_block = lane % 8;
-    const bool any = at.input < at.width;
-    float values[16] = {};
-    if (any) load16(values, p, at.in_x(p));
-    const uint8_t byte = block_scale(values);
-    const float inverse = e8m0_inverse(byte);
-    uint32_t* block = staged[threadIdx.x / 32] + lane / 8 * kPadded;
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-        uint32_t codes = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) codes |= uint32_t(e4m3_encode(values[4 * word + i] * inverse)) << (8 * i);
-        // step = 2 * (of_block % 2) + word / 2, half = word % 2, q = of_block / 2
-        const int place = 16 * (of_block % 2) + 8 * (word / 2) + 4 * (word % 2) + of_block / 2;
-        block[kReorder ? place : 4 * of_block + word] = codes;
-    }
-    __syncwarp();
-    if (!any) return;
-    uint8_t* out = static_cast<uint8_t*>(p.out) + at.row * at.width + at.input;
-    *reinterpret_cast<uint4*>(out) = *reinterpret_cast<uint4*>(block + 4 * of_block);
-    if (of_block == 0) p.out_scale[at.row * (at.width / 128) + at.input / 128] = e8m0_decode(byte);
-}
-
-__global__ void __launch_bounds__(kThreads) to_scales(WideInputs p) {
-    allow_next();
-    const int of_depth = p.depth / 128, width = p.sections * of_depth;
-    const int64_t i = blockIdx.x * int64_t(kThreads) + threadIdx.x;
-    if (i >= int64_t(p.rows) * width) return;
-    const int column = i % width;
-    const int64_t at = (i / width * p.row_stride + column / of_depth * p.section_stride) / 128 + column % of_depth;
-    p.out_scale[i] = e8m0_decode(p.x_scale[at]);
-}
-
 int blocks_of(const WideInputs& p) {
     return ceil_div(int64_t(p.rows) * ceil_div(int64_t(p.sections) * p.depth, kWarpInputs), kThreads / 32);
 }
@@ -153,18 +107,6 @@ void wide_inputs(const WideInputs& p, Weight format, cudaStream_t stream) {
     else if (format == Weight::kE4M3) to_bf16<Weight::kE4M3><<<blocks_of(p), kThreads, 0, stream>>>(p);
     else to_bf16<Weight::kE2M1><<<blocks_of(p), kThreads, 0, stream>>>(p);
     check_launch("gemm.wide_inputs");
-}
-
-void wide_codes(const WideInputs& p, Weight format, cudaStream_t stream) {
-    if (format == Weight::kE2M1) to_codes<true><<<blocks_of(p), kThreads, 0, stream>>>(p);
-    else to_codes<false><<<blocks_of(p), kThreads, 0, stream>>>(p);
-    check_launch("gemm.wide_codes");
-}
-
-void wide_scales(const WideInputs& p, cudaStream_t stream) {
-    const int blocks = ceil_div(int64_t(p.rows) * p.sections * (p.depth / 128), kThreads);
-    to_scales<<<blocks, kThreads, 0, stream>>>(p);
-    check_launch("gemm.wide_scales");
 }
 
 }  // namespace dsv4::gemm

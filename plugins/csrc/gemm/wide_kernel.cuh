@@ -5,7 +5,6 @@
 #pragma once
 
 #include "common/dependent_launch.cuh"
-#include "gemm/wide_codes_consumer.cuh"
 #include "gemm/wide_consumer.cuh"
 #include "gemm/wide_producer.cuh"
 
@@ -13,10 +12,10 @@ namespace dsv4::gemm {
 
 constexpr int kWideThreads = 384;
 
-template <Weight kFormat, int kBlocks, bool kCodes>
+template <Weight kFormat, int kBlocks>
 __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_constant__ WideParams p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    using Layout = Shared<kFormat, kBlocks, kCodes>;
+    using Layout = Shared<kFormat, kBlocks>;
     extern __shared__ char raw[];
     char* shared = raw + (-shared_address(raw) & 1023);
     const uint32_t full = shared_address(shared) + Layout::kBarriers, empty = full + 8 * Layout::kStages;
@@ -26,35 +25,27 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
             barrier_init(empty + 8 * i, 8);   // and one from each multiplying warp
         }
     }
-    if constexpr (Layout::kTable > 0) {
-        fill_code_table(reinterpret_cast<uint2*>(shared + Layout::kTableAt), threadIdx.x);
-    }
     __syncthreads();
     wait_for_previous();
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     // 3 x 128 threads start with 168 registers each
     if (group == 0) {
-        fewer_registers<56>();
-        Producer<kFormat, kBlocks, kCodes> producer{p, shared_address(shared), full, empty, thread};
+        fewer_registers<72>();
+        Producer<kFormat, kBlocks> producer{p, shared_address(shared), full, empty, thread};
         producer.run();
     } else {
-        more_registers<224>();
+        more_registers<216>();
         auto* tokens = reinterpret_cast<WideTokens*>(shared + Layout::kStages * Layout::kStage) + (group - 1);
-        if constexpr (kCodes) {
-            CodesConsumer<kFormat> consumer({p, *tokens, thread, group - 1}, shared);
-            consumer.run();
-        } else {
-            Consumer<kFormat, kBlocks> consumer({p, *tokens, thread, group - 1}, shared);
-            consumer.run();
-        }
+        Consumer<kFormat, kBlocks> consumer({p, *tokens, thread, group - 1}, shared);
+        consumer.run();
     }
 #endif
 }
 
-template <Weight kFormat, int kBlocks, bool kCodes>
+template <Weight kFormat, int kBlocks>
 void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
-    constexpr int kBytes = Shared<kFormat, kBlocks, kCodes>::kBytes;
-    const auto kernel = wide_kernel<kFormat, kBlocks, kCodes>;
+    constexpr int kBytes = Shared<kFormat, kBlocks>::kBytes;
+    const auto kernel = wide_kernel<kFormat, kBlocks>;
     cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     DSV4_REQUIRE(status == cudaSuccess, "%d bytes of shared memory: %s", kBytes, cudaGetErrorString(status));
     cudaLaunchAttribute attributes[2] = {};
@@ -81,15 +72,10 @@ void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
 template <Weight kFormat>
 void launch_wide(const WideParams& params, int row_halves, int blocks, cudaStream_t stream) {
     if (row_halves == 2) {
-        start_wide<kFormat, 2, false>(params, blocks, stream);
+        start_wide<kFormat, 2>(params, blocks, stream);
     } else {
-        start_wide<kFormat, 1, false>(params, blocks, stream);
+        start_wide<kFormat, 1>(params, blocks, stream);
     }
-}
-
-template <Weight kFormat>
-void launch_wide_codes(const WideParams& params, int blocks, cudaStream_t stream) {
-    start_wide<kFormat, 2, true>(params, blocks, stream);
 }
 
 }  // namespace dsv4::gemm

@@ -7,13 +7,13 @@ namespace dsv4::gemm {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <Weight kFormat, int kBlocks, bool kCodes>
+template <Weight kFormat, int kBlocks>
 struct Producer {
-    using Layout = Shared<kFormat, kBlocks, kCodes>;
-    static constexpr int kChunks = stage_bytes(kFormat, kCodes) / 16;  // of a weight row in a stage
+    using Layout = Shared<kFormat, kBlocks>;
+    static constexpr int kChunks = stage_bytes(kFormat) / 16;  // of a weight row in a stage
     static constexpr int kPassRows = 128 / kChunks;                   // weight rows that all threads copy at once
     static constexpr int kPasses = Layout::kRows / kPassRows;
-    static constexpr int kTokenPasses = Layout::kMostTokens / 16;
+    static constexpr int kTokenPasses = kWideTokens / 16;
 
     const WideParams& p;
     uint32_t stages, full, empty;  // shared memory
@@ -28,7 +28,6 @@ struct Producer {
         int token_passes;
         const char* weight;
         int left;                      // weight rows left from the first that this thread copies
-        const float* x_scales;         // of token `thread`, null where there is none
         const char* scales;
         int scales_left;               // weight rows left from the one whose scales this thread copies
     };
@@ -51,11 +50,6 @@ struct Producer {
             } else {
                 s.x_row[i] = ~0u;
             }
-        }
-        if constexpr (kCodes) {
-            const bool any = thread < tile.count;
-            const int row = !any ? 0 : p.gather ? p.gather[tile.begin + thread] : tile.begin + thread;
-            s.x_scales = any ? p.x_scale + tile.group * p.x_scale_group + int64_t(row) * p.x_scale_row : nullptr;
         }
         const int m = thread / kChunks;
         s.left = map.limit - map.base(m);
@@ -96,20 +90,14 @@ struct Producer {
                 const int rows = i * (8 / kBlocks) * unit;
                 const bool any = rows < s.scales_left;
                 copy4(to + Layout::kScales + (thread + 128 * i) * 4,
-                      s.scales + int64_t(any ? rows : 0) * p.scale_row + (kCodes ? stage : stage / 2) * 4, any);
-            }
-        }
-        if constexpr (kCodes) {
-            if (thread < Layout::kMostTokens) {
-                const bool any = s.x_scales != nullptr;
-                copy4(to + Layout::kInputScales + thread * 4, any ? s.x_scales + stage : p.x_scale, any);
+                      s.scales + int64_t(any ? rows : 0) * p.scale_row + stage / 2 * 4, any);
             }
         }
     }
 
     __device__ void run() {
         const int tiles = count_tiles(p);
-        const StageRange range = stage_range<Layout::kSplits>(p, p.depth / (kCodes ? kLine : kLine / 2));
+        const StageRange range = stage_range<Layout::kSplits>(p);
         const int splits = Layout::kSplits ? p.splits : 1;
         const int unit = (p.swiglu ? 8 : 16) * kBlocks, part_rows = p.swiglu ? 1 : 2;
         for (int index = blockIdx.x / splits; index < tiles; index += gridDim.x / splits) {

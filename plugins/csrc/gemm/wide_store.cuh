@@ -42,13 +42,13 @@ struct WideTokens {
     float weight[kWideTokens];
 };
 
-template <int kBlocks, int kMostTokens>
+template <int kBlocks>
 struct Sums {
     const WideParams& p;
     WideTokens& tokens;  // shared memory
     int thread, group;   // of this warpgroup, and which one it is
     // of rows g (two neighbouring tokens) and g + 8 (the same two), for every eight tokens
-    float sums[kBlocks][kMostTokens / 2];
+    float sums[kBlocks][kWideTokens / 2];
 
     __device__ Sums(const WideParams& p, WideTokens& tokens, int thread, int group)
         : p(p), tokens(tokens), thread(thread), group(group) {}
@@ -60,7 +60,7 @@ struct Sums {
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-            for (int i = 0; i < kMostTokens / 2; ++i) sums[block][i] = 0;
+            for (int i = 0; i < kWideTokens / 2; ++i) sums[block][i] = 0;
         }
     }
 
@@ -83,7 +83,7 @@ struct Sums {
         Out* out = static_cast<Out*>(p.out) + tile.group * p.out_group_stride + row;
         const int stride = static_cast<int>(p.out_row_stride);
 #pragma unroll
-        for (int i = 0; i < kMostTokens / 4; ++i) {
+        for (int i = 0; i < kWideTokens / 4; ++i) {
             const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2, at = i / 2 * 4 + i % 2;
             if (token >= tile.count || (i / 2 & (of - 1)) != own) continue;
             Out* to = out + int64_t(p.scatter ? tokens.row[token] : tile.begin + token) * stride;

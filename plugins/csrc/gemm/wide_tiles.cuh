@@ -36,16 +36,17 @@ __device__ __forceinline__ WideTile tile_at(const WideParams& p, int index) {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// The stages of a tile that this block does: whole blocks of 128 inputs, two stages each unless in codes.
+// The stages of a tile that this block does: whole blocks of 128 inputs, two stages each.
 struct StageRange {
     int first, end;
 };
 
 template <bool kSplits>
-__device__ __forceinline__ StageRange stage_range(const WideParams& p, int stages) {
-    if constexpr (!kSplits) return {0, stages};
+__device__ __forceinline__ StageRange stage_range(const WideParams& p) {
+    const int blocks = p.depth / 128;
+    if constexpr (!kSplits) return {0, 2 * blocks};
     const int rank = p.splits > 1 ? cluster_rank() : 0;
-    return {stages / 2 * rank / p.splits * 2, stages / 2 * (rank + 1) / p.splits * 2};
+    return {blocks * rank / p.splits * 2, blocks * (rank + 1) / p.splits * 2};
 }
 
 #endif
@@ -73,26 +74,21 @@ struct RowMap {
     __device__ int up_of(int m) const { return m / 8 % 2 ? up : 0; }
 };
 
-template <Weight kFormat, int kBlocks, bool kCodes>
+template <Weight kFormat, int kBlocks>
 struct Shared {
     static constexpr int kRows = RowMap<kBlocks>::kRows;
-    static constexpr int kMostTokens = kCodes ? kWideCodeTokens : kWideTokens;
-    static constexpr bool kRowScales = kFormat == Weight::kE2M1;
-    // in a stage: x, then weights, then four scale bytes of each row, then scales of x
-    static constexpr int kWeights = kMostTokens * kLine;
-    static constexpr int kScales = kWeights + kRows * stage_bytes(kFormat, kCodes);
-    static constexpr int kInputScales = kScales + (kRowScales ? kRows * 4 : 0);
-    static constexpr int kUsed = kInputScales + (kCodes ? kMostTokens * 4 : 0);
+    // in a stage: x, then weights, then four scale bytes of each row
+    static constexpr int kWeights = kWideTokens * kLine;
+    static constexpr int kScales = kWeights + kRows * stage_bytes(kFormat);
+    static constexpr int kUsed = kScales + (kFormat == Weight::kE2M1 ? kRows * 4 : 0);
     static constexpr int kStage = (kUsed + 1023) / 1024 * 1024;
     static constexpr int kTokens = 2 * kWideTokens * 8;  // both warpgroups' output rows and weights
-    static constexpr int kTable = kCodes && kRowScales ? 256 : 0;
     // what blocks that share a tile's depth show each other: a multiplying thread's sums
-    static constexpr bool kSplits = kBlocks == 1 && !kCodes;
+    static constexpr bool kSplits = kBlocks == 1;
     static constexpr int kExchange = kSplits ? 256 * kWideSplitTokens / 2 * 4 : 0;
-    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - kTable - kExchange - 256) / kStage;
+    static constexpr int kMost = (227 * 1024 - 1024 - kTokens - kExchange - 256) / kStage;
     static constexpr int kStages = kMost < 8 ? kMost : 8;
-    static constexpr int kTableAt = kStages * kStage + kTokens;
-    static constexpr int kExchangeAt = kTableAt + kTable;
+    static constexpr int kExchangeAt = kStages * kStage + kTokens;
     static constexpr int kBarriers = kExchangeAt + kExchange;
     static constexpr int kBytes = 1024 + kBarriers + 16 * kStages;  // 1,024 for alignment
 };

@@ -1,10 +1,9 @@
 """Products with many token rows, through the ops that make them.
 
-Where inputs are small whole numbers every sum is exact and results must be equal; elsewhere operands are
-exact and only the order of fp32 sums differs (2e-5 of the norm), and bf16 results may round the other way
-(half of an ulp, 2e-3 of one element). Large products of rounded inputs with bf16 results are made of e4m3
-codes, of whose sums the tensor cores keep fewer bits; that too stays below 2e-3. Where codes are made from
-such a result, some are the neighbouring code: 8e-3.
+Where inputs are small whole numbers every sum is exact in fp32 and results must be equal; elsewhere
+operands are exact in bf16 and only the order of fp32 sums differs (2e-5 of the norm), and bf16 results
+may round the other way (half of an ulp, 2e-3 of one element); where a result is rounded to e4m3 in between,
+that moves some codes (4e-3).
 """
 
 import pytest
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 SUMS = 2e-5
 BF16 = 2e-3
-CODES_OF_CODES = 8e-3
+ROUNDED_BETWEEN = 4e-3
 
 
 def seeded(seed):
@@ -62,7 +61,7 @@ def linear_inputs(tokens, rows, depth, weight_format, generator, whole=True):
     return {"x": x, "weight": e4m3(weight), "scale": scale}
 
 
-@pytest.mark.parametrize("tokens", [32, 33, 64, 65, 127, 128, 129, 200, 1000])
+@pytest.mark.parametrize("tokens", [16, 17, 33, 64, 65, 127, 128, 129, 200, 1000])
 @pytest.mark.parametrize(
     ("weight_format", "act"), [("bf16", "none"), ("fp8", "none"), ("fp8", "act8_128")]
 )
@@ -80,7 +79,7 @@ def test_whole_numbers_are_multiplied_exactly(tokens, rows, depth, weight_format
 
 @pytest.mark.parametrize("tokens", [2000, 2049])
 @pytest.mark.parametrize(("rows", "depth"), [(1536, 128), (1536, 1152), (4096, 4096)])
-def test_whole_numbers_in_codes(tokens, rows, depth):
+def test_many_whole_numbers(tokens, rows, depth):
     generator = seeded(tokens + rows)
     inputs = linear_inputs(tokens, rows, depth, "fp8", generator)
     inputs["x"][:, ::128] = 448
@@ -103,6 +102,9 @@ def test_rows_that_fill_no_tile(rows):
 @pytest.mark.parametrize(
     ("tokens", "rows", "depth", "weight_format", "act", "out_dtype"),
     [
+        (16, 1536, 4096, "fp8", "act8_128", "F32"),
+        (17, 4096, 8192, "fp8", "act8_128", "BF16"),
+        (64, 4096, 2048, "bf16", "none", "F32"),
         (129, 128, 8192, "bf16", "none", "F32"),
         (129, 128, 8192, "fp8", "none", "BF16"),
         (129, 128, 8192, "fp8", "act8_128", "F32"),
@@ -234,7 +236,7 @@ def test_swiglu(tokens, hidden, width, act):
         out_dtype="F32",
     )
     # bf16 in between may round the other way, and e4m3 after that
-    assert_close(found["out"], expected["out"], relative=CODES_OF_CODES)
+    assert_close(found["out"], expected["out"], relative=ROUNDED_BETWEEN)
 
 
 def expert_inputs(tokens, hidden, width, experts, picks, generator):
@@ -281,6 +283,7 @@ def expert_inputs(tokens, hidden, width, experts, picks, generator):
     ("tokens", "hidden", "width", "experts", "picks"),
     [
         (70, 256, 128, 2, 2),
+        (40, 512, 256, 16, 2),
         (300, 512, 256, 4, 2),
         (2000, 512, 256, 8, 4),
         (1024, 4096, 2048, 16, 6),
@@ -291,7 +294,7 @@ def test_experts(tokens, hidden, width, experts, picks, act):
     generator = seeded(tokens)
     inputs = expert_inputs(tokens, hidden, width, experts, picks, generator)
     found, expected = run_both("experts", **inputs, act=act)
-    assert_close(found["out"], expected["out"], relative=CODES_OF_CODES)
+    assert_close(found["out"], expected["out"], relative=ROUNDED_BETWEEN)
 
 
 def test_far_expert_scales():
@@ -300,13 +303,15 @@ def test_far_expert_scales():
     far = torch.tensor([0, 1, 30, 127, 200], dtype=torch.uint8, device="cuda").view(torch.int8)
     inputs["w2_scale"] = far[torch.arange(256) % 5][None, :, None].expand(2, 256, 4).contiguous()
     inputs["w2_scale"][1, 17, 2] = -1  # 255: NaN
-    found, expected = run_both("experts", **inputs, act="none")
+    # on the CPU: products of subnormal numbers are exact there
+    inputs = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
+    found, expected = run_both_on("experts", **inputs, act="none")
     for i in range(5):
         factor = 2.0 ** (127 - [0, 1, 30, 127, 200][i])
         assert_close(
             found["out"][:, i::5].double() * factor,
             expected["out"][:, i::5].double() * factor,
-            relative=CODES_OF_CODES,
+            relative=ROUNDED_BETWEEN,
         )
 
 
