@@ -15,9 +15,9 @@ struct Cost {
 
 template <Format F>
 constexpr Cost kCosts[] = {
-    {{64, 64}, 5000, 5000, Layout<F, 64, 64>::kBytes}, {{64, 32}, 5000, 3200, Layout<F, 64, 32>::kBytes},
-    {{32, 64}, 4300, 3300, Layout<F, 32, 64>::kBytes}, {{16, 64}, 4000, 2300, Layout<F, 16, 64>::kBytes},
-    {{16, 32}, 4000, 1400, Layout<F, 16, 32>::kBytes},
+    {{64, 64}, 14000, 8000, Layout<F, 64, 64>::kBytes}, {{64, 32}, 14000, 5000, Layout<F, 64, 32>::kBytes},
+    {{32, 64}, 11000, 5500, Layout<F, 32, 64>::kBytes}, {{16, 64}, 9000, 4200, Layout<F, 16, 64>::kBytes},
+    {{16, 32}, 9000, 2600, Layout<F, 16, 32>::kBytes},
 };
 constexpr int kStaticBytes = 1024;  // shared memory that a block has besides
 
@@ -32,8 +32,8 @@ int64_t cycles(const Cost& cost, const Plan& plan, const Params& p, int rows, in
     const int64_t waves = ceil_div(int64_t(rows) * plan.head_blocks * plan.splits, multiprocessors());
     const int64_t block = cost.fixed + ceil_div(tiles, plan.splits) * int64_t(cost.tile);
     if (plan.splits == 1) return waves * block;
-    const int64_t merge = 3000 + int64_t(rows) * p.heads * plan.splits / 2;
-    return waves * (block + cost.shape.heads * 50) + merge;
+    const int64_t merge = 4000 + int64_t(rows) * p.heads * plan.splits;
+    return waves * (block + cost.shape.heads * 100) + merge;
 }
 
 // Most shared memory that a block of the current device can have.
