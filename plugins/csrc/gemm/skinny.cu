@@ -2,6 +2,7 @@
 #include "gemm/skinny.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace dsv4::gemm {
 namespace {
@@ -11,6 +12,8 @@ constexpr double kBytesPerNs = 4150;    // memory, the whole device
 constexpr double kProcessorBytesPerNs = 45;
 constexpr double kStep = 200;           // one step of a warp that has little company
 constexpr double kStageStep = 2;        // activations of one token row and step
+constexpr double kFp4Round = 400;       // decoding keeps a multiprocessor busy
+constexpr double kRound = 250;
 constexpr double kPhase = 800;          // waiting for activations again
 constexpr double kItem = 500;           // until the first weights of a work item are there
 constexpr double kBlockSum = 200;       // adding up the warps of a block
@@ -24,6 +27,7 @@ struct Work {
     int steps;
     double bytes;   // of weights that all jobs read
     int slots;      // blocks that run at a time
+    double round;   // what the eight steps of a block's warps keep a multiprocessor busy
 };
 
 double row_bytes(const Problem& p) {
@@ -63,8 +67,8 @@ double cost(const Shape& s, const Work& work) {
     const double waves = std::max(1.0, blocks / work.slots);
     const int steps = ceil_div(work.steps, s.split), rounds = ceil_div(steps, depth_warps);
     const double alone = rounds * kStep;
-    const double stream = std::max(work.bytes / kBytesPerNs,
-                                   work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
+    const double stream = std::max({work.bytes / kBytesPerNs, std::ceil(blocks / processors) * rounds * work.round,
+                                    work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs)});
     const int phases = ceil_div(rounds * round_bytes(s), s.stage_bytes);
     const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (phases - 1) +
                         (depth_warps > 1 ? kBlockSum : 0) + (s.split > 1 ? kClusterSum : 0);
@@ -82,7 +86,8 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     s.subtiles = ceil_div(most, s.max_tokens);
     const int slots = (s.token_tiles == 8 ? 1 : kResident) * multiprocessors();
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
-    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
+    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots,
+                       p.weight_format == Weight::kE2M1 ? kFp4Round : kRound};
 
     Shape best = {};
     double least = 0;
