@@ -75,9 +75,15 @@ class Library:
             raise PluginError(
                 f"{path} can not be loaded: {error}; build it again with `dsv4-trt plugins build`"
             ) from error
-        self._c.dsv4_last_error.restype = ctypes.c_char_p
-        self._c.dsv4_op_table.restype = ctypes.c_char_p
-        self._check_table()
+        try:
+            self._c.dsv4_last_error.restype = ctypes.c_char_p
+            self._c.dsv4_op_table.restype = ctypes.c_char_p
+            self._check_table()
+        except (AttributeError, ValueError) as error:  # no such function, or a table of another form
+            raise PluginError(
+                f"{path} is not this version's kernel library: {error}; build it again with "
+                "`dsv4-trt plugins build`"
+            ) from error
         self._ops = {name: self._find(name) for name, op in OPS.items() if not op.collective}
 
     def call(self, op: Op, attrs: Mapping[str, Attr]) -> Call:

@@ -53,11 +53,9 @@ class SharedArena:
     def reserve(self, nbytes: int) -> int:
         """The address of at least `nbytes`."""
         if nbytes > self._bytes.numel():
-            self._bytes = torch.empty(
-                0, dtype=torch.int8, device=self._device
-            )  # free the old first
+            self.version += 1  # also if there is no room for more: the old memory goes first
+            self._bytes = torch.empty(0, dtype=torch.int8, device=self._device)
             self._bytes = torch.empty(nbytes, dtype=torch.int8, device=self._device)
-            self.version += 1
         return int(self._bytes.data_ptr())
 
 
@@ -128,10 +126,12 @@ class Network:
     def warm_up(self, batch: StepBatch) -> None:
         """Run a batch of nothing but padding and capture it."""
         size = _size(batch)
+        self.main.wait_stream(torch.cuda.current_stream(self._device))  # weights may still come
         with torch.cuda.stream(self.main):
             loaded = self._load(size, batch)
-            loaded.program.run(self._streams, self._events)
+            self._launch(loaded.program)
             self._run(size, loaded)
+        torch.cuda.current_stream(self._device).wait_stream(self.main)
 
     def _load(self, size: StepSize, batch: StepBatch) -> _Loaded:
         """The program of a size, with the batch's arrays and tables on their way to it."""
@@ -150,11 +150,19 @@ class Network:
 
     def _run(self, size: StepSize, loaded: _Loaded) -> None:
         if not (self._use_graphs and size.is_decode):
-            loaded.program.run(self._streams, self._events)
+            self._launch(loaded.program)
             return
         if size not in self._graphs:
             self._graphs[size] = self._capture(loaded.program)
         driver.launch_graph(self._graphs[size], self.main.cuda_stream)
+
+    def _launch(self, program: Program) -> None:
+        try:
+            program.run(self._streams, self._events)
+        except BaseException:
+            for stream in self._torch_streams:  # side streams, too, let go of memory and pages
+                stream.synchronize()
+            raise
 
     def _capture(self, program: Program) -> Any:
         driver.begin_capture(self.main.cuda_stream)
@@ -189,8 +197,8 @@ class Network:
         loaded = _Loaded(program, offsets, end)
         self._programs[size] = loaded
         if len(self._programs) > _MAX_PROGRAMS:
-            oldest = next(s for s in self._programs if s not in self._graphs)
-            del self._programs[oldest]
+            uncaptured = (old for old in self._programs if old not in self._graphs)
+            del self._programs[next(uncaptured)]  # at least the one that was just added
         return loaded
 
     def _kept(self) -> list[str]:
@@ -205,6 +213,8 @@ class Network:
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < count:
             self._drop_programs()
+            self._buffers.pop(name, None)
+            buffer = None  # its memory goes before the larger one comes
             dtype = TORCH_DTYPES[value.dtype]
             self._buffers[name] = torch.empty(count, dtype=dtype, device=self._device)
         return Placed.dense(self._buffers[name].data_ptr(), value.dtype, shape)

@@ -43,6 +43,7 @@ int32_t guarded(const Dsv4Call* call, Body body) noexcept {
         body();
         return 0;
     } catch (const std::exception& error) {
+        cudaGetLastError();  // told now: the next launch must not find it
         try {
             const bool known = call && call->op >= 0 && call->op < table::num_ops;
             last_error = (known ? std::string("op '") + table::names[call->op] + "': " : "") + error.what();
