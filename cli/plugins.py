@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import click
 
-from dsv4_trt.cli.options import PATH, json_option, option
+from dsv4_trt.cli.options import json_option, option
 from dsv4_trt.cli.progress import progress
 
 
@@ -35,7 +36,12 @@ def command() -> None:
     metavar="LIST",
     help="sm_90a, sm_100a, sm_103a, sm_120a, sm_121a, with commas [default: this machine's GPU].",
 )
-@option("--output", type=PATH, default=None, help="Also copy the library to this file.")
+@option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Also copy the library to this file.",
+)
 @option("--jobs", type=click.IntRange(min=1), help="Files compiled at once [default: one a core].")
 @click.option("--force", is_flag=True, help="Compile again even if it is in the cache.")
 @json_option
@@ -68,12 +74,22 @@ def build(
 
         path = build_library(chosen, force=force, jobs=jobs, progress=step)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(path.read_bytes())
+        _copy(path, output)
     if as_json:
         click.echo(json.dumps({"library": str(path), "architectures": list(chosen)}))
     else:
         click.echo(f"{path} ({path.stat().st_size:,} B) for {', '.join(chosen)}")
+
+
+def _copy(path: Path, output: Path) -> None:
+    """A whole copy, or none."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    part = output.with_name(f".{output.name}.part")
+    try:
+        shutil.copy(path, part)
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _this_gpu() -> str:

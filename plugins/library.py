@@ -79,7 +79,7 @@ class Library:
             self._c.dsv4_last_error.restype = ctypes.c_char_p
             self._c.dsv4_op_table.restype = ctypes.c_char_p
             self._check_table()
-        except (AttributeError, ValueError) as error:  # no such function, or a table of another form
+        except (AttributeError, TypeError, ValueError, KeyError) as error:  # of another form
             raise PluginError(
                 f"{path} is not this version's kernel library: {error}; build it again with "
                 "`dsv4-trt plugins build`"

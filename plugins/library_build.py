@@ -1,11 +1,12 @@
 """Builds the CUDA op library with the machine's nvcc, once for each state of its sources.
 
-The library lies in a cache folder named by a digest of the sources, the op table, the compiler and the
-architectures; `DSV4_TRT_CACHE` moves the cache.
+The library lies in a cache folder named by a digest of the sources, the op table and the architectures;
+`DSV4_TRT_CACHE` moves the cache.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -13,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 
 from dsv4_trt.errors import PluginError
@@ -22,6 +25,7 @@ from dsv4_trt.plugins.table_header import table_header
 SOURCES = Path(__file__).resolve().parent
 LIBRARY_FILE = "libdsv4_plugins.so"
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+_FOLDER_PREFIX = "build-"
 _STEP = re.compile(r"\[(\d+)/\d+\]")
 
 Progress = Callable[[int], None]  # files done
@@ -38,7 +42,7 @@ def cache_root() -> Path:
 
 def library_path(architectures: Sequence[str] = ("sm_90a",)) -> Path:
     """Where the library of the present sources is or will be."""
-    return cache_root() / "plugins" / _digest(architectures) / LIBRARY_FILE
+    return _place(_source_digest(), architectures)
 
 
 def find_library(architecture: str) -> Path | None:
@@ -46,7 +50,14 @@ def find_library(architecture: str) -> Path | None:
     named = os.environ.get("DSV4_PLUGIN_LIBRARY")
     if named:
         return Path(named)
-    candidates = (library_path((architecture,)), library_path(ARCHITECTURES))
+    sources = _source_digest()
+    others = [other for other in ARCHITECTURES if other != architecture]
+    built_for = (
+        (architecture, *more)
+        for count in range(len(others) + 1)
+        for more in combinations(others, count)
+    )
+    candidates = (_place(sources, architectures) for architectures in built_for)
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -78,6 +89,8 @@ def build_library(
 ) -> Path:
     """Compile the library unless it is in the cache; returns its path.
 
+    Of processes that want the same library one compiles it, and the others wait.
+
     Raises:
         PluginError: an architecture is unknown, a tool is missing, or a source does not compile; the
             compiler's output is in the message and in `build.log` beside the library's place.
@@ -92,11 +105,24 @@ def build_library(
         return target
     nvcc = find_nvcc()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as folder:
-        log = target.parent / "build.log"
-        _run_cmake(Path(folder), nvcc, architectures, jobs, log, progress)
-        os.replace(Path(folder, LIBRARY_FILE), target)  # whole or not at all
+    with _alone(target.parent):
+        if target.is_file() and not force:  # another process has been faster
+            return target
+        for left in target.parent.glob(f"{_FOLDER_PREFIX}*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=target.parent) as folder:
+            log = target.parent / "build.log"
+            _run_cmake(Path(folder), nvcc, sorted(set(architectures)), jobs, log, progress)
+            os.replace(Path(folder, LIBRARY_FILE), target)  # whole or not at all
     return target
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits until no other process is in here with the same folder; one that is killed is out."""
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _run_cmake(
@@ -117,7 +143,7 @@ def _run_cmake(
     build = ["cmake", "--build", str(folder)]
     if jobs:
         build += ["--parallel", str(jobs)]
-    with log.open("w") as out:
+    with log.open("w", encoding="utf-8") as out:
         for command in (configure, build):
             _run(command, out.write, progress, log)
 
@@ -136,7 +162,8 @@ def _run(command: list[str], write: Callable[[str], object], progress: Progress,
             executable=shutil.which(command[0], path=search),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             env=environment,
         )
     except FileNotFoundError as error:
@@ -159,12 +186,17 @@ def _run(command: list[str], write: Callable[[str], object], progress: Progress,
         )
 
 
-def _digest(architectures: Sequence[str]) -> str:
+def _place(sources: str, architectures: Iterable[str]) -> Path:
+    """Where the library of these sources for some architectures, in any order, is or will be."""
+    digest = hashlib.sha256((sources + ",".join(sorted(set(architectures)))).encode())
+    return cache_root() / "plugins" / digest.hexdigest()[:16] / LIBRARY_FILE
+
+
+def _source_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCES.joinpath("csrc").rglob("*")):
         if path.is_file() and "trt" not in path.relative_to(SOURCES / "csrc").parts[:1]:
             digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
     digest.update((SOURCES / "CMakeLists.txt").read_bytes())
     digest.update(table_header().encode())
-    digest.update(",".join(architectures).encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()

@@ -2,6 +2,8 @@
 
 import ctypes
 import json
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -39,6 +41,12 @@ def test_a_file_that_is_no_library_is_refused(tmp_path):
     path.write_bytes(b"not a library")
     with pytest.raises(PluginError, match=r"can not be loaded.*plugins build"):
         Library(path)
+
+
+def test_another_project_s_library_is_refused():
+    other = Path(find_spec("_ctypes").origin)
+    with pytest.raises(PluginError, match=r"not this version's kernel library.*plugins build"):
+        Library(other)
 
 
 def test_unknown_ops_give_an_error_and_no_crash(library):

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -73,6 +74,38 @@ def test_other_architectures_are_other_libraries(tools):
     tools("cmake", CMAKE)
     assert build_library(("sm_90a",)) != build_library(("sm_120a",))
     assert find_library("sm_100a") is None
+
+
+def test_a_library_of_several_architectures_serves_each(tools):
+    tools("cmake", CMAKE)
+    path = build_library(("sm_120a", "sm_90a", "sm_90a"))
+    assert path == build_library(("sm_90a", "sm_120a"))
+    assert find_library("sm_90a") == find_library("sm_120a") == path
+    alone = build_library(("sm_90a",))
+    assert find_library("sm_90a") == alone != path
+
+
+def test_of_two_builds_at_once_one_compiles(tools, tmp_path):
+    tools("cmake", f'[ "$1" = --build ] && echo >> {tmp_path}/builds; sleep 0.2\n{CMAKE}')
+    with ThreadPoolExecutor(2) as both:
+        paths = list(both.map(build_library, [("sm_90a",)] * 2))
+    assert paths[0] == paths[1] == find_library("sm_90a")
+    assert (tmp_path / "builds").read_text() == "\n"
+
+
+def test_what_a_killed_build_left_goes(tools):
+    tools("cmake", CMAKE)
+    left = library_path(("sm_90a",)).parent / "build-killed"
+    left.mkdir(parents=True)
+    (left / "half.o").write_bytes(b"half")
+    path = build_library(("sm_90a",))
+    assert sorted(file.name for file in path.parent.iterdir()) == ["build.log", LIBRARY_FILE]
+
+
+def test_output_that_is_no_text_is_no_reason_to_fail(tools):
+    tools("cmake", CMAKE.replace("echo '[1/2]", "printf '\\377\\n'; echo '[1/2]"))
+    log = build_library(("sm_90a",)).parent / "build.log"
+    assert "\N{REPLACEMENT CHARACTER}" in log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "90a", ""])
