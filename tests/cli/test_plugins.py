@@ -54,5 +54,6 @@ def test_a_copy_that_fails_leaves_what_was_there(tmp_path, built, monkeypatch):
 
 def test_a_folder_as_output_is_refused_before_the_work(tmp_path, built):
     result = run("--arch", "sm_90a", "--output", tmp_path)
-    assert result.exit_code == 2 and "is a directory" in result.output
+    assert result.exit_code == 2
+    assert "is a directory" in result.output
     assert built == []
