@@ -4,7 +4,7 @@
 // writes, or anything it writes itself; what it reads before that must be older than the kernel before it.
 #pragma once
 
-#include "common/op.h"
+#include "common/launch.cuh"
 
 namespace dsv4 {
 
@@ -15,8 +15,8 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// The next kernel may be set up from here on. Comes after wait_for_previous(), so that the next one, too, may
-// rely on all before this one having ended.
+// The next kernel may be set up from here on. In a kernel that starts early it comes after wait_for_previous(), so
+// that the next one, too, may rely on all before this one having ended.
 __device__ __forceinline__ void allow_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -26,18 +26,7 @@ __device__ __forceinline__ void allow_next() {
 template <class Params>
 void launch_dependent(const char* name, void (*kernel)(Params), int64_t blocks, int threads, size_t shared_bytes,
                       cudaStream_t stream, const Params& params) {
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = 1;
-    cudaError_t status = cudaLaunchKernelEx(&config, kernel, Params(params));
-    if (status != cudaSuccess) fail("launch of %s: %s", name, cudaGetErrorString(status));
+    launch_kernel(name, kernel, {blocks, threads, shared_bytes, 1, true}, stream, params);
 }
 
 }  // namespace dsv4

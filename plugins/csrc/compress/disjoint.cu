@@ -6,6 +6,7 @@
 // n-th row, n odd: rows that complete groups lie 128 apart in a prefill, so they fall to different clusters.
 #include <cooperative_groups.h>
 
+#include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "compress/finish.cuh"
 
@@ -24,11 +25,6 @@ struct Shared {
     float4 peak[kWarps][kGroup], total[kWarps][kGroup], sum[kWarps][kGroup];
     float squares[2][kBlocks];   // of all blocks; two, so that one cluster barrier an entry is enough
 };
-
-// A block may touch another's shared memory once all of the cluster have come this far.
-__device__ __forceinline__ void announce() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
-__device__ __forceinline__ void arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-__device__ __forceinline__ void wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 __device__ __forceinline__ float4 vector(const float (&x)[4]) { return {x[0], x[1], x[2], x[3]}; }
 
@@ -121,18 +117,18 @@ __device__ __forceinline__ void make_entry(const Params& p, const Row& own, int 
         terms.load(p, own, row, channel);
         terms.pool(shared, x);
     }
-    if (made == 0) wait();  // for the announcements
+    if (made == 0) cluster_wait();  // for the announcements
     if (threadIdx.x >= 32) {
-        arrive();
-        return wait();
+        cluster_arrive();
+        return cluster_wait();
     }
     const Channels channels = channels_of(p, channel, own.position);
     round_act(p, x);
     const float sum = warp_sum<kGroup>(squares(x));
     float* all = shared.squares[made % 2];
     if (lane < kBlocks) cooperative_groups::this_cluster().map_shared_rank(all, lane)[rank] = sum;
-    arrive();
-    wait();  // also: for the others, the first warp is through with what they overwrite next
+    cluster_arrive();
+    cluster_wait();  // also: for the others, the first warp is through with what they overwrite next
     float total = 0;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) total += all[block];
@@ -194,7 +190,7 @@ __device__ __forceinline__ unsigned busy(const Params& p, int first) {
 
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) kernel(Params p) {
     __shared__ Shared shared;
-    announce();
+    cluster_arrive_relaxed();  // a block may touch another's shared memory once all have come this far
     const int stride = 32 * p.spread;
     int made = 0;
     for (int first = blockIdx.x / kBlocks; first < p.step.num_tokens; first += kLookAhead * stride) {
@@ -203,7 +199,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) k
         }
     }
     wait_for_previous();  // for those with nothing to do
-    if (made == 0) wait();
+    if (made == 0) cluster_wait();
 }
 
 // Few where few rows complete a group anyway, and no more than are resident at once.

@@ -2,6 +2,9 @@
 // multiply them with all heads of a token at once.
 //
 // Four groups share a multiprocessor: while one rounds, weights and sums, the others multiply.
+#include "common/dependent_launch.cuh"
+#include "common/mma.cuh"
+#include "common/shared_memory.cuh"
 #include "index_topk/order.cuh"
 #include "index_topk/rows.cuh"
 #include "index_topk/token_tile.cuh"
@@ -22,7 +25,7 @@ constexpr int blocks_per_multiprocessor(Format format, int tokens) {
 }
 
 struct TokenQueries {
-    uint32_t columns[2][kTensorHeads][32];      // by half of k, head and pair of k, as wgmma.cuh wants them
+    uint32_t columns[2][kTensorHeads][32];      // by half of k, head and pair of k, as common/wgmma.cuh wants them
 };
 
 template <int kTokens>
@@ -94,7 +97,7 @@ __device__ __forceinline__ float2 score(const uint32_t (&key)[2][kSliceWords], c
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 8; ++step) {
-        const uint64_t columns = columns_descriptor(q.columns[step / 4]) + step % 4 * (32 >> 4);
+        const uint64_t columns = wgmma_operand(shared_address(q.columns[step / 4])) + step % 4 * (32 >> 4);
         const int i = 2 * step;
         wgmma_64x64<kHalf>(dots, key[0][i], key[1][i], key[0][i + 1], key[1][i + 1], columns, step > 0);
     }
@@ -119,7 +122,7 @@ __device__ __forceinline__ float2 score(const uint32_t (&key)[2][kSliceWords], c
 
 template <Format kFormat, int kTokens>
 __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& shared) {
-    cudaTriggerProgrammaticLaunchCompletion();
+    allow_next();
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);
     const int worker = blockIdx.y * groups(kTokens) + threadIdx.x / kGroup, workers = gridDim.y * groups(kTokens);
@@ -137,7 +140,7 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
         for (int i = begin; i < end; ++i) {
             if (shared.tile.visible[i] > 0) read_queries<kFormat>(p, first + i, shared.queries[i], shared.weights[i]);
         }
-        fence_shared_for_wgmma();
+        fence_async_proxy();
         __syncthreads();
         for (int tile = worker; tile < tiles; tile += workers) {
             uint32_t keys[2][kSliceWords];
@@ -170,7 +173,7 @@ __global__ void __launch_bounds__(kGroup* groups(kTokens), blocks_per_multiproce
     kernel(Params p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ uint8_t raw[];
-    const uint32_t pad = -uint32_t(__cvta_generic_to_shared(raw)) % 1024;
+    const uint32_t pad = -shared_address(raw) % 1024;
     score_tiles<kFormat>(p, *reinterpret_cast<Shared<kTokens>*>(raw + pad));
 #endif
 }

@@ -7,7 +7,7 @@
 
 #include "common/numbers.cuh"
 #include "index_topk/index_topk.h"
-#include "index_topk/mma.cuh"
+#include "index_topk/pairs.cuh"
 
 namespace dsv4::index_topk {
 

@@ -7,6 +7,7 @@
 // Rows are read several times, but from the first-level cache.
 #include <cooperative_groups.h>
 
+#include "common/dependent_launch.cuh"
 #include "index_topk/digits.cuh"
 
 namespace dsv4::index_topk {
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) kernel(Params p) {
     const bool choose = p.chooses(visible), share = kClusters && choose && visible >= kShareFrom;
     if (!choose || (rank > 0 && !share)) {
         for (int i = threadIdx.x; rank == 0 && i < p.topk; i += kThreads) out[i] = i < visible ? i : -1;
-        cudaGridDependencySynchronize();    // no block ends before the scores' launch: what follows may reuse memory
+        wait_for_previous();    // no block ends before the scores' launch: what follows may reuse memory
         return;
     }
     const int loads = (visible + Stretch<Key>::kKeys - 1) / Stretch<Key>::kKeys;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) kernel(Params p) {
         if (kClusters) shared.merged[i] = 0;
     }
     selection.sync();
-    cudaGridDependencySynchronize();    // from here on the scores are there
+    wait_for_previous();    // from here on the scores are there
     selection.template next_digit<0>(each >= kSampleFrom);
     selection.template next_digit<1>(false);
     if constexpr (Levels::kLevels > 2) selection.template next_digit<2>(false);
@@ -162,19 +163,9 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) kernel(Params p) {
 
 template <class Key, int kThreads, bool kClusters>
 void start(const Params& p, int blocks, bool after_scores, cudaStream_t stream) {
-    cudaLaunchAttribute attributes[2]{};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = after_scores;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim = {unsigned(blocks), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = (p.row_end - p.row_begin) * blocks;
-    config.blockDim = kThreads;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = kClusters ? 2 : 1;
-    cudaLaunchKernelEx(&config, kernel<Key, kThreads, kClusters>, p);
-    check_launch("index_topk select");
+    const int64_t count = int64_t(p.row_end - p.row_begin) * blocks;
+    launch_kernel("index_topk select", kernel<Key, kThreads, kClusters>, {count, kThreads, 0, blocks, after_scores}, stream,
+                  p);
 }
 
 }  // namespace

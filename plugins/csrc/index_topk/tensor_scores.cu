@@ -4,6 +4,8 @@
 // A product's rows are keys and its columns heads. So two neighbouring accumulators are two heads of one
 // key, and once rounded and weighted they are the left operand of a second product, with ones, that sums
 // over heads in fp32.
+#include "common/dependent_launch.cuh"
+#include "common/mma.cuh"
 #include "index_topk/order.cuh"
 #include "index_topk/rows.cuh"
 #include "index_topk/token_tile.cuh"
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) 
     TokenQueries* queries = reinterpret_cast<TokenQueries*>(shared);
     __shared__ TokenTile<kTokens> block;
 
-    cudaTriggerProgrammaticLaunchCompletion();
+    allow_next();
     // the last tokens see most keys: they go first
     const int first = p.row_begin + (gridDim.x - 1 - blockIdx.x) * kTokens;
     const int tokens = min(kTokens, p.row_end - first);

@@ -1,44 +1,14 @@
 // Hopper's products of 64 x 16 from registers with 16 x 64 from shared memory, sums in fp32.
 //
-// Warp w of the warp group has rows 16w .. 16w + 15, in the layouts of mma.cuh; its sums are those of eight
-// neighbouring tiles of eight columns. The right operand lies column by column, 64 values of k in 128 bytes,
-// the 16-byte chunks of column n permuted by n % 8.
+// Warp w of the warp group has rows 16w .. 16w + 15, in the layouts of common/mma.cuh; its sums are those of eight
+// neighbouring tiles of eight columns. The right operand lies column by column, 64 values of k in 128 bytes.
 #pragma once
 
-#include <stdint.h>
+#include "common/wgmma.cuh"
 
 namespace dsv4::index_topk {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// 64 columns, first k at `shared` + 32 * step for the steps of 16 in 128 bytes; 1024-byte aligned.
-__device__ __forceinline__ uint64_t columns_descriptor(const void* shared) {
-    const uint64_t address = __cvta_generic_to_shared(shared);
-    constexpr uint64_t kSwizzle128 = uint64_t(1) << 62, kEightColumns = uint64_t(1024 >> 4) << 32;
-    return (address >> 4) | kSwizzle128 | kEightColumns | uint64_t(1) << 16;
-}
-
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int kPending>
-__device__ __forceinline__ void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
-// Keeps the compiler from moving what makes or uses registers of a product past fences and waits.
-template <int n>
-__device__ __forceinline__ void hold(float (&x)[n]) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) asm volatile("" : "+f"(x[i])::"memory");
-}
-template <int n>
-__device__ __forceinline__ void hold(uint32_t (&x)[n]) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) asm volatile("" : "+r"(x[i])::"memory");
-}
-// Shared memory written by this thread is seen by products after the next barrier.
-__device__ __forceinline__ void fence_shared_for_wgmma() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 #define DSV4_WGMMA(types)                                                                                       \
     asm volatile(                                                                                               \

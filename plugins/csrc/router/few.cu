@@ -4,6 +4,7 @@
 // exact in fp32; the partial sums are added in a fixed order. A dot product does not mind in which order its
 // terms come, so each lane loads 16 bytes in a row and calls them the columns that its fragments ask for.
 #include "common/dependent_launch.cuh"
+#include "common/mma.cuh"
 #include "common/numbers.cuh"
 #include "router/router.h"
 
@@ -16,14 +17,6 @@ constexpr int kExperts = 16;            // of a block: rows of a fragment
 constexpr int kMostTokens = 64;         // of a block
 constexpr int kUnit = 64;               // columns that a warp takes at a time: 128 bytes of a row
 constexpr int kStride = kExperts + 4;   // of a token's sums in shared memory; free of bank conflicts
-
-__device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                         uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // 16 bytes of a row, zeros outside the matrix. Volatile, so that all loads are on their way before the first
 // product waits for one.
@@ -91,8 +84,8 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 #pragma unroll
             for (int tile = 0; tile < kTiles; ++tile) {
                 const uint4 a = unit.low[half], b = unit.high[half], t = token[tile][half];
-                multiply(sum[tile], a.x, b.x, a.y, b.y, t.x, t.y);
-                multiply(sum[tile], a.z, b.z, a.w, b.w, t.z, t.w);
+                mma_bf16(sum[tile], a.x, b.x, a.y, b.y, t.x, t.y);
+                mma_bf16(sum[tile], a.z, b.z, a.w, b.w, t.z, t.w);
             }
         }
     }

@@ -1,8 +1,8 @@
 // Merges the partial results of splits: a few warps take 128 channels of one head of one token, each warp some
 // of the splits; then sink, division, rotation back.
+#include "common/dependent_launch.cuh"
 #include "common/reduce.cuh"
 #include "common/rope.cuh"
-#include "sparse_attention/decode_mma.cuh"
 #include "sparse_attention/decode_plan.h"
 #include "sparse_attention/keys.cuh"
 
@@ -111,17 +111,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int Warps>
 void launch(const Params& p, Rows rows, const Plan& plan, const Partials& partials, cudaStream_t stream) {
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(ceil_div(int64_t(rows.count) * p.heads * kParts, kWarps / Warps));
-    config.blockDim = dim3(kThreads);
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = 1;
-    cudaLaunchKernelEx(&config, kernel<Warps>, p, rows, plan.shape.tile, partials);
-    check_launch("sparse_attention combine");
+    const int blocks = ceil_div(int64_t(rows.count) * p.heads * kParts, kWarps / Warps);
+    launch_kernel("sparse_attention combine", kernel<Warps>, {blocks, kThreads, 0, 1, true}, stream, p, rows,
+                  plan.shape.tile, partials);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Attention of one token: a block takes some of its heads and one share of its keys, tile by tile.
 #pragma once
 
+#include "common/dependent_launch.cuh"
 #include "common/rope.cuh"
 #include "sparse_attention/decode_gather.cuh"
 #include "sparse_attention/decode_tile.cuh"
@@ -28,7 +29,7 @@ __device__ __forceinline__ void copy_query(const Params& p, int token, int head,
         const int row = index / 64, chunk = index % 64;
         uint8_t* at = to + swizzled(row, chunk);
         if (head + row < p.heads) {
-            copy_async16(shared_address(at), from + int64_t(index) * 16);
+            copy_async<16>(shared_address(at), from + int64_t(index) * 16);
         } else {
             *reinterpret_cast<uint4*>(at) = uint4{};
         }
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
     decode_kernel(const __grid_constant__ Params p, Rows rows, Plan plan, Partials partials) {
     using L = Layout<F, Heads, Tile>;
     extern __shared__ __align__(128) uint8_t memory[];
-    let_next_start();
+    allow_next();
     __shared__ Block block;  // these rather than in registers, which the values need
     __shared__ Query query;
     __shared__ Share share;
@@ -171,10 +172,8 @@ void launch_decode(const Params& p, Rows rows, const Plan& plan, const Partials&
     static_assert(kBytes <= 227 * 1024);
     const int64_t blocks = int64_t(rows.count) * plan.head_blocks * plan.splits;
     DSV4_REQUIRE(blocks <= INT32_MAX, "attention of %d tokens is too large", rows.count);
-    const auto kernel = decode_kernel<F, Heads, Tile>;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    kernel<<<static_cast<unsigned>(blocks), kDecodeThreads, kBytes, stream>>>(p, rows, plan, partials);
-    check_launch("sparse_attention decode");
+    launch_kernel("sparse_attention decode", decode_kernel<F, Heads, Tile>, {blocks, kDecodeThreads, kBytes}, stream, p,
+                  rows, plan, partials);
 }
 
 }  // namespace dsv4::sparse_attention

@@ -2,8 +2,8 @@
 // tile: it finds where they lie two tiles ahead, copies them one tile ahead, and decodes them.
 #pragma once
 
+#include "common/shared_memory.cuh"
 #include "sparse_attention/decode_layout.cuh"
-#include "sparse_attention/decode_mma.cuh"
 #include "sparse_attention/keys.cuh"
 
 namespace dsv4::sparse_attention {
@@ -102,8 +102,8 @@ struct Gather {
         const uint32_t apart = fresh_keys();
         if (apart) {
             const uint8_t* from = row_of(__ffs(apart) - 1);
-            copy_async16(shared_address(fresh() + lane() * 16), from + lane() * 16);
-            copy_async16(shared_address(fresh() + (lane() + 32) * 16), from + (lane() + 32) * 16);
+            copy_async<16>(shared_address(fresh() + lane() * 16), from + lane() * 16);
+            copy_async<16>(shared_address(fresh() + (lane() + 32) * 16), from + (lane() + 32) * 16);
         }
         const uint32_t copied = valid() & ~apart;
         constexpr int kChunks = Raw<F>::kRow / 16;
@@ -112,9 +112,9 @@ struct Gather {
             const int chunk = i * 32 + lane();
             const int k = chunk / kChunks;
             const uint8_t* from = row_of(k);
-            if (copied >> k & 1) copy_async16(shared_address(raw() + chunk * 16), from + chunk % kChunks * 16);
+            if (copied >> k & 1) copy_async<16>(shared_address(raw() + chunk * 16), from + chunk % kChunks * 16);
         }
-        if (F == Format::kFp8 && (copied >> lane() & 1)) copy_async8(shared_address(scales() + lane() * 8), its_scales);
+        if (F == Format::kFp8 && (copied >> lane() & 1)) copy_async<8>(shared_address(scales() + lane() * 8), its_scales);
     }
 
     // The two halves of entry k that this lane decodes: chunks `lane` and `lane + 32` of eight channels. Lanes whose

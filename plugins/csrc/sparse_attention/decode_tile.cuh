@@ -5,13 +5,19 @@
 //   values  a warp takes all heads and 64 of the channels
 #pragma once
 
+#include "common/mma.cuh"
 #include "common/numbers.cuh"
+#include "common/shared_memory.cuh"
 #include "sparse_attention/decode_layout.cuh"
-#include "sparse_attention/decode_mma.cuh"
 
 namespace dsv4::sparse_attention {
 
 constexpr float kLog2e = 1.4426950408889634f;
+
+// d += a [16, 16] * b [16, 8]
+__device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    mma_bf16(d, a[0], a[1], a[2], a[3], b0, b1);
+}
 
 // Scores of the tile, one part of the channels, to `scores[part][head][key]`.
 template <class L, int Heads, int Tile>

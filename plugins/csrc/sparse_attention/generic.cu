@@ -2,6 +2,7 @@
 // time, one a warp, with an online softmax. For exact models and odd sizes, not for speed.
 #include <cuda_bf16.h>
 
+#include "common/launch.cuh"
 #include "common/reduce.cuh"
 #include "common/rope.cuh"
 #include "sparse_attention/keys.cuh"
@@ -144,9 +145,7 @@ void launch(const Params& p, Rows rows, cudaStream_t stream) {
     const int64_t blocks = int64_t(rows.count) * head_blocks;
     DSV4_REQUIRE(bytes <= 224 * 1024 && blocks <= INT32_MAX, "attention of %d channels and %d tokens is too large",
                  p.dim, rows.count);
-    cudaFuncSetAttribute(kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-    kernel<T><<<static_cast<unsigned>(blocks), kThreads, bytes, stream>>>(p, rows.first, head_blocks);
-    check_launch("sparse_attention generic");
+    launch_kernel("sparse_attention generic", kernel<T>, {blocks, kThreads, bytes}, stream, p, rows.first, head_blocks);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Many query tokens of a few sequences, on Hopper.
+#include "common/launch.cuh"
 #include "sparse_attention/prefill_consume.cuh"
 #include "sparse_attention/prefill_produce.cuh"
 
@@ -67,13 +68,9 @@ size_t prefill_workspace(const Params&) { return 0; }
 void prefill(const Params& p, void*, cudaStream_t stream) {
     const Work work = Work::of(p);
     if (work.items <= 0) return;
-    const int bytes = sizeof(Shared) + 1024;
-    const cudaError_t status = cudaFuncSetAttribute(
-        prefill_kernel::kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    DSV4_REQUIRE(status == cudaSuccess, "shared memory of the prefill kernel: %s", cudaGetErrorString(status));
     const int blocks = work.items < multiprocessors() ? work.items : multiprocessors();
-    prefill_kernel::kernel<<<blocks, prefill_kernel::kThreads, bytes, stream>>>(p, work);
-    check_launch("sparse_attention prefill");
+    launch_kernel("sparse_attention prefill", prefill_kernel::kernel,
+                  {blocks, prefill_kernel::kThreads, sizeof(Shared) + 1024}, stream, p, work);
 }
 
 }  // namespace dsv4::sparse_attention

@@ -6,6 +6,8 @@
 // probabilities, and each sums up the values of half of the channels.
 #pragma once
 
+#include <limits.h>
+
 #include "sparse_attention/keys.cuh"
 #include "sparse_attention/prefill_wgmma.cuh"
 

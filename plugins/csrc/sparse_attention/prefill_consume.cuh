@@ -87,20 +87,20 @@ struct Consumer {
             last = tile.last;
             float s[16];
             score(s, stage);
-            mma_wait<0>();
+            wgmma_wait<0>();
             if (last) release(&shared.q_empty);
             weigh(s, seen, stage);
             add_values(stage);
-            mma_wait<0>();
+            wgmma_wait<0>();
             release(&shared.empty[stage]);
             tiles.next();
         } while (!last);
     }
 
     __device__ __forceinline__ void score(float (&s)[16], int stage) const {
-        const uint64_t q = operand(shared_address(shared.q), 0);
-        const uint64_t keys = operand(shared_address(shared.keys[stage]) + Half * 32 * 128, 0);
-        mma_fence();
+        const uint64_t q = wgmma_operand(shared_address(shared.q));
+        const uint64_t keys = wgmma_operand(shared_address(shared.keys[stage]) + Half * 32 * 128);
+        wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kDim / 16; ++step) {
             const int offset = (step / 4 * kBlockBytes + step % 4 * 32) >> 4;
@@ -110,7 +110,7 @@ struct Consumer {
                 mma_scores<true>(s, q + offset, keys + offset);
             }
         }
-        mma_commit();
+        wgmma_commit();
     }
 
     // Scores to probabilities, relative to 2^base. `base` is the highest score of the item so far, or not
@@ -180,16 +180,16 @@ struct Consumer {
 
     // Starts the products.
     __device__ __forceinline__ void add_values(int stage) {
-        const uint64_t probs = operand(shared_address(shared.probs[stage]), 0);
-        const uint64_t values = operand(shared_address(shared.keys[stage]) + Half * (kTileBytes / 2), kBlockBytes);
-        mma_fence();
+        const uint64_t probs = wgmma_operand(shared_address(shared.probs[stage]));
+        const uint64_t values = wgmma_operand(shared_address(shared.keys[stage]) + Half * (kTileBytes / 2), kBlockBytes);
+        wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kKeys / 16; ++step) {
             const uint64_t a = probs + (step * 32 >> 4), b = values + (step * 16 * 128 >> 4);
             mma_values<0>(out, a, b);
             mma_values<64>(out, a, b + (2 * kBlockBytes >> 4));
         }
-        mma_commit();
+        wgmma_commit();
     }
 
     __device__ __forceinline__ void finish(const Item& item) {

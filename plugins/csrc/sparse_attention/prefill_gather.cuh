@@ -33,7 +33,7 @@ __device__ __forceinline__ void copy_row(uint32_t tile, int row, int part, const
         const uint32_t to = chunk_address(tile, row, chunk);
         const uint8_t* source = from + chunk * 16;
 #pragma unroll
-        for (int block = 0; block < kBlocks; ++block) copy_chunk_async(to + block * kBlockBytes, source + block * 128);
+        for (int block = 0; block < kBlocks; ++block) copy_async<16>(to + block * kBlockBytes, source + block * 128);
     }
 }
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void copy_rotated(uint32_t tile, int row, int part, c
     for (int i = 0; i < 2; ++i) {
         const int chunk = plain_chunk(row, part, i);
         const uint32_t to = chunk_address(tile + (kBlocks - 1) * kBlockBytes, row, chunk);
-        copy_chunk_async(to, from + kScaled + chunk * 16);
+        copy_async<16>(to, from + kScaled + chunk * 16);
     }
 }
 

@@ -1,87 +1,12 @@
-// Hopper's asynchronous matrix products and barriers, as the prefill kernel uses them.
-//
-// Tiles lie in shared memory as blocks of 64 bf16 channels: rows of 128 bytes whose 16-byte chunks are
-// exchanged by the 128-byte swizzle (chunk index xor row % 8), eight rows of it in 1,024 bytes.
+// Hopper's asynchronous matrix products, and stores to shared memory, as the prefill kernel uses them.
 #pragma once
 
-#include <limits.h>
-#include <stdint.h>
+#include "common/barrier.cuh"
+#include "common/wgmma.cuh"
 
 namespace dsv4::sparse_attention {
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// mbarriers
-
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
-}
-
-// What was initialised is seen by every thread, also through the asynchronous proxy.
-__device__ __forceinline__ void barrier_init_done() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
-// Returns once the phase of this parity is complete.
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, int parity) {
-    const uint32_t address = shared_address(barrier);
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}\n" ::"r"(address), "r"(parity) : "memory");
-}
-
-// Named barriers: 0 is __syncthreads.
-template <int Name, int Threads>
-__device__ __forceinline__ void sync_threads() {
-    asm volatile("bar.sync %0, %1;" ::"n"(Name), "n"(Threads) : "memory");
-}
-
-// True if any of the threads says so.
-template <int Name, int Threads>
-__device__ __forceinline__ bool sync_any(bool mine) {
-    int any;
-    asm volatile(
-        "{\n"
-        ".reg .pred in, out;\n"
-        "setp.ne.b32 in, %1, 0;\n"
-        "bar.red.or.pred out, %2, %3, in;\n"
-        "selp.b32 %0, 1, 0, out;\n"
-        "}\n" : "=r"(any) : "r"(int(mine)), "n"(Name), "n"(Threads) : "memory");
-    return any;
-}
-
-// Orders this thread's ordinary writes to shared memory before later reads by the tensor cores.
-__device__ __forceinline__ void fence_async_proxy() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-template <int Registers>
-__device__ __forceinline__ void more_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-template <int Registers>
-__device__ __forceinline__ void fewer_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-// Copies
-
-__device__ __forceinline__ void copy_chunk_async(uint32_t to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ void store_chunk(uint32_t to, uint4 x) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
@@ -89,25 +14,6 @@ __device__ __forceinline__ void store_chunk(uint32_t to, uint4 x) {
 }
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t x) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
-}
-
-// Matrix products
-
-// Describes an operand that starts at `address` in 128-byte swizzled blocks. Groups of eight rows (of
-// eight keys where channels run along the operand's M or N) are 1,024 bytes apart; `block_bytes` is the
-// step from 64 channels to the next 64, which matters where channels run along M or N only.
-__device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t block_bytes) {
-    constexpr uint64_t swizzle_128 = uint64_t(1) << 62;
-    return swizzle_128 | uint64_t(1024 >> 4) << 32 | uint64_t(block_bytes >> 4) << 16 | (address & 0x3FFFF) >> 4;
-}
-
-__device__ __forceinline__ void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Returns when at most `Pending` of the latest groups are unfinished.
-template <int Pending>
-__device__ __forceinline__ void mma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
 // scores [64, 32] (+)= a [64, 16] b [32, 16]^T. Thread t of the warpgroup holds rows 16 (t / 32) + t % 32 / 4
