@@ -1,0 +1,1 @@
+"""The parts of op_speed: cases, peers, timing."""
