@@ -80,6 +80,15 @@ __device__ __forceinline__ void send(void* to, const void* from, int bytes, uint
         "r"(shared_address(from)), "r"(bytes), "r"(peer_address(&barrier, rank))
         : "memory");
 }
+
+// Writes a value to the same place of another block; `barrier` (there) counts the bytes.
+__device__ __forceinline__ void send(float4& to, float4 value, uint64_t& barrier, int rank) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     peer_address(&to, rank)),
+                 "r"(__float_as_uint(value.x)), "r"(__float_as_uint(value.y)), "r"(__float_as_uint(value.z)),
+                 "r"(__float_as_uint(value.w)), "r"(peer_address(&barrier, rank))
+                 : "memory");
+}
 __device__ __forceinline__ void send(float& to, float value, uint64_t& barrier, int rank) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                      peer_address(&to, rank)),

@@ -139,9 +139,12 @@ __device__ __forceinline__ void project(const Params& p, int64_t first, int begi
 #pragma unroll
         for (int warp = 0; warp < kWarps; ++warp) sum += shared.warp_sums[warp][t][lane];
         shared.sums[t][lane] = sum;
-        fence_copies();
         __syncwarp();
-        if (lane < blocks) send(shared.sums_of[rank][t], shared.sums[t], sizeof shared.sums[t], shared.sums_here, lane);
+        constexpr int kParts = 8;
+        for (int i = lane; i < kParts * blocks; i += 32) {
+            float4& to = reinterpret_cast<float4*>(shared.sums_of[rank][t])[i % kParts];
+            send(to, reinterpret_cast<const float4*>(shared.sums[t])[i % kParts], shared.sums_here, i / kParts);
+        }
     }
 }
 
