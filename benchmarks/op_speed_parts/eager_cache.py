@@ -126,7 +126,8 @@ def insert(a: Arguments) -> Call:
     q = a["q"].view(-1, a["num_heads"], a["D"])
 
     def call() -> Tensor:
-        out = rotate(normalise(q.float(), a["eps"]), turn).bfloat16()
+        size = torch.rsqrt(q.square().mean(-1, keepdim=True) + a["eps"])  # rounded, as the model is
+        out = rotate((q * size).float(), turn).bfloat16()
         store(a["pool"], a["entries_per_page"], page, row, rotate(a["kv"].float(), turn))
         return out
 
