@@ -25,6 +25,15 @@ def open_engine(bundle: Bundle, plan: KvPlan, *, device: str = "auto") -> Engine
     return open_cuda_engine(bundle, plan)
 
 
+def check_one_rank(bundle: Bundle) -> None:
+    """Raise `ConfigError` for a bundle of several ranks: they run on a CPU only."""
+    if bundle.mapping.world_size > 1:
+        raise ConfigError(
+            f"the bundle {bundle.path} has {bundle.mapping.world_size} ranks; this version runs "
+            "one rank on a GPU: use --device cpu, or convert with --tp_size 1"
+        )
+
+
 def resolve_device(device: str) -> str:
     """`auto` is the GPU where there is one; asking for a GPU that is not there is an error."""
     import torch

@@ -15,11 +15,13 @@ from dsv4_trt.plugins.costs import H200
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.cuda.footprint import largest_program
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed
 from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
 from dsv4_trt.runtime.graph_check import check_graph
+from dsv4_trt.runtime.open import check_one_rank
 from dsv4_trt.runtime.slabs import allocate_slabs
 
 _FINE_TOKENS = 256  # from here on, token rungs are this far apart: prefill pays for its padding
@@ -38,11 +40,7 @@ class CudaEngine:
         use_cuda_graphs: bool = True,
         side_streams: bool = True,
     ) -> None:
-        if bundle.mapping.world_size > 1:
-            raise ConfigError(
-                f"the bundle {bundle.path} has {bundle.mapping.world_size} ranks; this version runs "
-                "one rank on a GPU: use --device cpu, or convert with --tp_size 1"
-            )
+        check_one_rank(bundle)
         if plan.layout != bundle.layout:
             raise BundleMismatch(
                 f"the pools are planned for pages of another layout than those of {bundle.path} at "
@@ -59,6 +57,9 @@ class CudaEngine:
             check_graph(graph)
         self.weights: DeviceWeights = load_device_weights(bundle, graphs, device)
         self.slabs = allocate_slabs(plan, device)
+        self._bundle = bundle
+        self._library = library
+        self._has_room = False  # for the largest step
         arena = SharedArena(device)
         self._networks = {
             graph.name: Network(
@@ -88,8 +89,16 @@ class CudaEngine:
         return self._networks["mtp"].step(batch, want_streams=True, streams=streams)
 
     def warm_up(self, batch: StepBatch) -> None:
-        """Load and capture the kernels of a batch that is nothing but padding."""
-        self._networks["trunk"].warm_up(batch)
+        """Load and capture the kernels of a batch that is nothing but padding.
+
+        The first time takes the memory of the largest step, which would else move when that step comes and
+        leave captured graphs behind.
+        """
+        trunk = self._networks["trunk"]
+        if not self._has_room:
+            trunk.reserve(largest_program(trunk.graph, self._bundle, self._library))
+            self._has_room = True
+        trunk.warm_up(batch)
 
     def profile(self) -> Profiler:
         """From here on the trunk runs launch by launch, and the profiler adds up what each op takes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from dsv4_trt.graph import Dim, Graph, ValueKind
-from dsv4_trt.kv_layout import KvLayout
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.program import Placed, Program
@@ -22,17 +21,15 @@ def footprint(bundle: Bundle, library: Library, tails: int) -> int:
         4 * len(kv.layers) * build.max_batch_size * kv.table_width(build.max_seq_len, tails)
         for kv in layout.classes.values()
     )
-    arenas = [_program(graph, bundle, layout, library, tails) for graph in graphs]
+    arenas = [largest_program(graph, bundle, library, tails) for graph in graphs]
     return (
         max(p.arena_bytes for p in arenas) + sum(map(_kept_bytes, arenas)) + tables + _CONTEXT_BYTES
     )
 
 
-def _program(
-    graph: Graph, bundle: Bundle, layout: KvLayout, library: Library, tails: int
-) -> Program:
+def largest_program(graph: Graph, bundle: Bundle, library: Library, tails: int = 1) -> Program:
     """The graph at the most tokens, sequences and rows of logits of one step; at no address."""
-    build = bundle.build
+    build, layout = bundle.build, bundle.layout
     sizes = {
         "num_tokens": build.max_num_tokens,
         "num_seqs": build.max_batch_size,

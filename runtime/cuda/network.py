@@ -123,6 +123,14 @@ class Network:
         torch.cuda.current_stream(self._device).wait_stream(self.main)
         return output
 
+    def reserve(self, largest: Program) -> None:
+        """Take the memory of a step at once, so that no step up to it moves what graphs point to."""
+        with torch.cuda.stream(self.main):
+            self._arena.reserve(largest.arena_bytes)
+            for name in self._kept():
+                placed = largest.tensor(name)
+                self._keep(name, prod(placed.shape), placed.dtype)
+
     def warm_up(self, batch: StepBatch) -> None:
         """Run a batch of nothing but padding and capture it."""
         size = _size(batch)
@@ -209,15 +217,15 @@ class Network:
     def _bind_buffer(self, name: str, sizes: Mapping[str, int]) -> Placed:
         value = self.graph.values[name]
         shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in value.shape)
-        count = prod(shape)
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.numel() < count:
+        return Placed.dense(self._keep(name, prod(shape), value.dtype), value.dtype, shape)
+
+    def _keep(self, name: str, count: int, dtype: DType) -> int:
+        """The address of a buffer that has at least `count` elements."""
+        if name not in self._buffers or self._buffers[name].numel() < count:
             self._drop_programs()
-            self._buffers.pop(name, None)
-            buffer = None  # its memory goes before the larger one comes
-            dtype = TORCH_DTYPES[value.dtype]
-            self._buffers[name] = torch.empty(count, dtype=dtype, device=self._device)
-        return Placed.dense(self._buffers[name].data_ptr(), value.dtype, shape)
+            self._buffers.pop(name, None)  # its memory goes before the larger one comes
+            self._buffers[name] = torch.empty(count, dtype=TORCH_DTYPES[dtype], device=self._device)
+        return int(self._buffers[name].data_ptr())
 
     def _forget_moved(self) -> None:
         """Programs and graphs hold addresses: drop them when what they point to has moved."""

@@ -9,7 +9,7 @@ from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import check_plan, concurrency, largest_in_memory
 from dsv4_trt.mapping import Mapping
 from dsv4_trt.rank_tensors import rank_tensors
-from dsv4_trt.runtime import pool_plan
+from dsv4_trt.runtime import llm_open, pool_plan
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.kv.retention import tails_per_step
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig
@@ -28,6 +28,7 @@ def built(workshop, tiny_a):
 def bundle(built, monkeypatch):
     """The bundle, on a machine with 4 GiB to spare."""
     monkeypatch.setattr(pool_plan, "free_bytes", lambda *_: 4 * GIB)
+    monkeypatch.setattr(pool_plan, "_step_bytes", lambda *_: 0)
     return limit_sizes(built, 8, None, 16384)
 
 
@@ -72,6 +73,31 @@ def test_a_cpu_holds_the_mix_and_a_gpu_is_filled(bundle):
     assert 0 <= 0.9 * 4 * GIB - on_gpu.total_bytes <= 3 * page
     assert plan(bundle, expected_mix="2x2K").num_pages == least(bundle)
     assert on_cpu.layout == bundle.layout
+
+
+def test_a_gpu_keeps_room_for_its_steps(bundle, monkeypatch):
+    monkeypatch.setattr(pool_plan, "_step_bytes", lambda *_: GIB)
+    page = max(bundle.layout.page_bytes.values())
+    assert 0 <= 0.9 * 3 * GIB - plan(bundle, "cuda").total_bytes <= 3 * page
+    assert plan(bundle) == plan(bundle, expected_mix="8x8K")
+
+
+def test_steps_that_do_not_fit_are_refused(built, monkeypatch):
+    pytest.importorskip("cuda.bindings")
+    from dsv4_trt.runtime.cuda import open as cuda
+
+    monkeypatch.setattr(pool_plan, "free_bytes", lambda *_: 4 * GIB)
+    monkeypatch.setattr(cuda, "device_library", lambda: None)
+    monkeypatch.setattr("dsv4_trt.runtime.cuda.footprint.footprint", lambda *_: 4 * GIB)
+    with pytest.raises(CapacityError, match=r"steps of max_num_tokens 2048 take .*4\.00 GiB"):
+        plan(built, "cuda")
+
+
+def test_several_ranks_on_a_gpu_are_refused_before_anything_is_planned(built, monkeypatch):
+    monkeypatch.setattr(llm_open, "resolve_device", lambda device: device)
+    several = replace(built, mapping=Mapping(tp_size=2))
+    with pytest.raises(ConfigError, match=r"2 ranks.*--device cpu"):
+        llm_open.open_executor(several, None, KvCacheConfig(), "cuda", 1)
 
 
 def test_the_smallest_limit_counts(bundle):
