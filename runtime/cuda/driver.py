@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +25,28 @@ def new_event(*, timing: bool = False) -> int:
     """A new event's handle; without timing it costs less to record."""
     flags = cudart.cudaEventDefault if timing else cudart.cudaEventDisableTiming
     return int(_call(cudart.cudaEventCreateWithFlags, flags))
+
+
+def free_with(
+    owner: object, events: Iterable[int], graphs: Mapping[Any, Any] | None = None
+) -> None:
+    """Free events, and graphs as they are by then, when nobody has `owner` any more.
+
+    CUDA keeps what a launch still needs until it ends. At the end of the process everything goes anyway.
+    """
+    weakref.finalize(owner, _free, tuple(events), {} if graphs is None else graphs).atexit = False
+
+
+def free_events(events: Iterable[int]) -> None:
+    """Free events that nothing waits for any more."""
+    for event in events:
+        cudart.cudaEventDestroy(event)
+
+
+def _free(events: tuple[int, ...], graphs: Mapping[Any, Any]) -> None:
+    for executable in graphs.values():
+        cudart.cudaGraphExecDestroy(executable)
+    free_events(events)
 
 
 def record_event(event: int, stream: int) -> None:

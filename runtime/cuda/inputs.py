@@ -25,6 +25,7 @@ class StepInputs:
         self._pinned = [torch.zeros(capacity, dtype=torch.int32, pin_memory=True) for _ in range(2)]
         self._hosts: list[IntArray] = [buffer.numpy() for buffer in self._pinned]
         self._copied = [driver.new_event() for _ in range(2)]
+        driver.free_with(self, self._copied)
         self._turn = 0
 
     def address(self, offset: int) -> int:

@@ -104,6 +104,7 @@ class Network:
         self._graphs: dict[StepSize, Any] = {}
         self._buffers: dict[str, torch.Tensor] = {}  # of outputs and of the streams input
         self._version = (-1, -1)  # of the memory that programs and graphs point into
+        driver.free_with(self, events, self._graphs)
 
     def step(
         self, batch: StepBatch, *, want_streams: bool, streams: torch.Tensor | None = None

@@ -52,8 +52,11 @@ class Profiler:
     def run(self, program: Program, stream: int, spans: Sequence[Span]) -> None:
         """Run a step of these sequences once."""
         nodes = program.graph.nodes
-        while len(self._events) <= len(nodes):
-            self._events.append(driver.new_event(timing=True))
+        if len(self._events) <= len(nodes):
+            more = range(len(nodes) + 1 - len(self._events))
+            events = [driver.new_event(timing=True) for _ in more]
+            driver.free_with(self, events)
+            self._events += events
         driver.record_event(self._events[0], stream)
         for index, (call, step) in enumerate(zip(program.calls, program.steps, strict=True)):
             program.library.launch(call, step.workspace or 0, step.workspace_bytes, stream)

@@ -143,9 +143,10 @@ def _copy(path: Path, pieces: Iterator[_Piece], base: int, device: torch.device)
         with ThreadPoolExecutor(num_readers) as readers:
             for _ in readers.map(move, pieces):
                 pass
-        stream.synchronize()
     finally:
         os.close(file)
+        stream.synchronize()  # also after an error: the buffers go to others
+        driver.free_events(events)
 
 
 def _read(file: int, piece: _Piece, buffer: memoryview, path: Path) -> None:
