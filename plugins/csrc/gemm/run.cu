@@ -8,12 +8,15 @@ namespace {
 
 enum class Family { kExact, kSkinny, kWide };
 
+constexpr int kWideFrom = 33;   // token rows for which measured `wide` products overtake `skinny` ones
+
 bool empty(const Problem& p) { return p.tokens == 0 || p.rows == 0 || p.groups == 0; }
 
 Family family(const Problem& p) {
     // both fast families take 128 of the depth at a time, with 16-byte accesses
     if (p.x_dtype == DSV4_F32 || p.depth % 128 || p.x_row_stride % 16 || p.x_group_stride % 16) return Family::kExact;
-    return wide_fits(p) ? Family::kWide : Family::kSkinny;
+    const bool many = p.max_tiles > 0 || p.tokens >= kWideFrom;
+    return many && wide_fits(p) ? Family::kWide : Family::kSkinny;
 }
 
 void check(const Problem& p) {
@@ -41,8 +44,8 @@ int tile_tokens(int tokens, int groups, int x_dtype) {
     // few groups should need a second tile, which would read their weights again
     const int mean = ceil_div(tokens, std::max(groups, 1));
     if (mean <= 1) return 8;
+    if (mean <= 6) return 16;
     if (compute_capability() == 90) return 128;  // short tiles cost `wide` little
-    if (mean <= 4) return 16;
     if (mean <= 12) return 32;
     return 128;
 }

@@ -2,7 +2,6 @@
 #include "gemm/skinny.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace dsv4::gemm {
 namespace {
@@ -11,13 +10,14 @@ namespace {
 constexpr double kBytesPerNs = 4150;    // memory, the whole device
 constexpr double kProcessorBytesPerNs = 45;
 constexpr double kStep = 200;           // one step of a warp that has little company
-constexpr double kStageStep = 2;        // activations of one token row and step
-constexpr double kFp4Round = 400;       // decoding keeps a multiprocessor busy
-constexpr double kRound = 250;
+constexpr double kStageStep = 5;        // activations of one token row and step
 constexpr double kPhase = 800;          // waiting for activations again
 constexpr double kItem = 500;           // until the first weights of a work item are there
+constexpr double kNoNext = 1000;        // the next kernel finds no room to start early
 constexpr double kBlockSum = 200;       // adding up the warps of a block
-constexpr double kClusterSum = 1500;    // the blocks of a cluster
+
+// Adding up the blocks of a cluster.
+double cluster_sum(int split) { return split == 1 ? 0 : split == 2 ? 600 : split == 4 ? 1100 : 1700; }
 
 constexpr int kStepDepth = 128;
 
@@ -27,7 +27,6 @@ struct Work {
     int steps;
     double bytes;   // of weights that all jobs read
     int slots;      // blocks that run at a time
-    double round;   // what the eight steps of a block's warps keep a multiprocessor busy
 };
 
 double row_bytes(const Problem& p) {
@@ -42,17 +41,25 @@ size_t round_bytes(const Shape& s) {
     return size_t(kWarps / s.row_warps) * (s.max_tokens * kTokenSlots * 16 + s.token_tiles * 32);
 }
 
+constexpr size_t kHalfShared = 112 << 10;   // of a multiprocessor of a data centre part, for one of two blocks
+
 // Shared memory of a block. Blocks that have a multiprocessor each may take nearly all of it.
 size_t most_shared(const Shape& s, const Work& work) {
     if (compute_capability() >= 120) return 98 << 10;
-    return int64_t(work.jobs) * s.row_tiles * s.split <= multiprocessors() ? 220 << 10 : 112 << 10;
+    const int64_t blocks = int64_t(work.jobs) * s.row_tiles * s.split;
+    return blocks <= multiprocessors() && s.split <= 2 ? 220 << 10 : kHalfShared;
+}
+
+// A cluster needs neighbours that are free at the same time: too many large ones wait for one another.
+bool crowded(const Shape& s, const Work& work) {
+    const int64_t blocks = int64_t(work.jobs) * s.row_tiles * s.split;
+    return s.split > 1 && blocks > (s.split == 2 ? multiprocessors() : multiprocessors() * 3 / 4);
 }
 
 // Fills in what follows from row_warps and split; false for shapes that do not fit.
 bool complete(Shape& s, const Work& work, size_t ring_bytes) {
     s.row_tiles = ceil_div(work.mtiles, s.row_warps);
-    // clusters need neighbours that are free at the same time: more of them than that wait for long
-    if (s.split > 1 && int64_t(work.jobs) * s.row_tiles * s.split > multiprocessors()) return false;
+    if (crowded(s, work)) return false;
     const size_t budget = most_shared(s, work);
     const size_t rounds = ceil_div(ceil_div(work.steps, s.split), kWarps / s.row_warps);
     s.stage_bytes = static_cast<int>(std::min(rounds, (budget - ring_bytes) / round_bytes(s)) * round_bytes(s));
@@ -67,11 +74,12 @@ double cost(const Shape& s, const Work& work) {
     const double waves = std::max(1.0, blocks / work.slots);
     const int steps = ceil_div(work.steps, s.split), rounds = ceil_div(steps, depth_warps);
     const double alone = rounds * kStep;
-    const double stream = std::max({work.bytes / kBytesPerNs, std::ceil(blocks / processors) * rounds * work.round,
-                                    work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs)});
+    const double stream = std::max(work.bytes / kBytesPerNs,
+                                   work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
     const int phases = ceil_div(rounds * round_bytes(s), s.stage_bytes);
     const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (phases - 1) +
-                        (depth_warps > 1 ? kBlockSum : 0) + (s.split > 1 ? kClusterSum : 0);
+                        (depth_warps > 1 ? kBlockSum : 0) + cluster_sum(s.split) +
+                        (s.shared_bytes > kHalfShared ? kNoNext : 0);
     // blocks that run at the same time hide about half of what others wait for; the last ones run alone
     return std::max(stream, alone) + (waves > 1 ? alone / 2 : 0) + item * (1 + waves) / 2;
 }
@@ -86,8 +94,7 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     s.subtiles = ceil_div(most, s.max_tokens);
     const int slots = (s.token_tiles == 8 ? 1 : kResident) * multiprocessors();
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
-    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots,
-                       p.weight_format == Weight::kE2M1 ? kFp4Round : kRound};
+    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
 
     Shape best = {};
     double least = 0;
