@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from op_speed_parts import kit, rows, tables
 from op_speed_parts.case import Case
+from op_speed_parts.timing import device_works
 from results_file import circumstances, parser_of, write
 
 from dsv4_trt.plugins.library import Library, load_library
@@ -99,8 +100,8 @@ def _measure(
             failed[case.name] = f"{type(error).__name__}: {error}".split("\n")[0]
             print(f"{case.name}: {failed[case.name]}", flush=True)
             traceback.print_exc(limit=-4, file=sys.stderr)
-            if isinstance(error, torch.AcceleratorError):
-                break  # the context is lost
+            if not device_works():
+                break
         rows.free()
     return results, failed
 

@@ -1,8 +1,8 @@
 """Finds other people's kernels: installed packages, and a folder named by DSV4_PEERS.
 
 The folder holds `so/` (libraries that register torch ops), `py/` (sources: CUDA headers of SGLang and
-FlashInfer, single files of vLLM, triton_kernels) and `prebuilt/` (the CUDA sources compiled, by
-`python benchmarks/op_speed.py --build-peers`). `Missing` says what is not there.
+FlashInfer, single files of vLLM) and `prebuilt/` (the CUDA sources compiled, by
+`python benchmarks/op_speed.py --build-peer NAME`). `Missing` says what is not there.
 """
 
 from __future__ import annotations
@@ -76,22 +76,24 @@ def folder() -> Path:
 
 
 def package(name: str) -> Any:
-    """An installed package, or one among the folder's sources."""
+    """An installed package."""
     try:
-        if importlib.util.find_spec(name) is None:
-            sys.path.append(str(folder() / "py"))
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
         raise Missing(f"{name} can not be imported: {error}") from error
 
 
 @cache
-def torch_ops(library: str, namespace: str) -> Any:
-    """Ops that a library under `so/` registers with torch."""
-    path = folder() / "so" / library
-    if not path.is_file():
-        raise Missing(f"{path} is not there")
-    torch.ops.load_library(str(path))
+def torch_ops(extension: str, library: str) -> Any:
+    """Ops that an installed extension module, else a library under `so/`, registers with torch."""
+    namespace = extension.rpartition(".")[2]
+    try:
+        importlib.import_module(extension)
+    except (ImportError, OSError):
+        path = folder() / "so" / library
+        if not path.is_file():
+            raise Missing(f"neither {extension} nor {path} is there") from None
+        torch.ops.load_library(str(path))
     return getattr(torch.ops, namespace)
 
 

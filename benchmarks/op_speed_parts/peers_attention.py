@@ -38,7 +38,7 @@ def attention(ratio: int, spans: tuple[Span, ...]) -> tuple[Peer, ...]:
 def _flash_mla() -> tuple[Any, bool]:
     """Its ops, and whether they take an output: vLLM's build does."""
     try:
-        return kit.torch_ops("_flashmla_C.abi3.so", "_flashmla_C"), True
+        return kit.torch_ops("vllm._flashmla_C", "_flashmla_C.abi3.so"), True
     except kit.Missing:
         return kit.package("flash_mla.cuda"), False
 

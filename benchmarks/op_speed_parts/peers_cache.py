@@ -123,7 +123,7 @@ def indexer_q(tokens: int) -> tuple[Peer, ...]:
     def fp8(count: int, *, ahead: bool) -> list[Call]:
         run: Any = (
             kit.torch_ops(
-                "sm90/common_ops.abi3.so", "sgl_kernel"
+                "sgl_kernel", "sm90/common_ops.abi3.so"
             ).dsv4_fused_q_indexer_rope_hadamard_quant
             if ahead
             else kit.module("main_norm_rope")["index_fp8"]

@@ -21,7 +21,7 @@ REMARK = "routing sorted before; no clamp in its SwiGLU"
 
 def experts(tokens: int) -> tuple[Peer, ...]:
     def build(count: int) -> list[Call]:
-        return [_layer_call(tokens) for _ in range(count)]
+        return [_layer_call(tokens, index) for index in range(count)]
 
     return (
         Peer(
@@ -33,9 +33,9 @@ def experts(tokens: int) -> tuple[Peer, ...]:
     )
 
 
-def picks(tokens: int) -> npt.NDArray[np.int32]:
+def picks(tokens: int, index: int = 0) -> npt.NDArray[np.int32]:
     """Random experts of each token; the same for everybody, as how many are hit decides the time."""
-    score = np.random.default_rng(tokens).random((tokens, EXPERTS), np.float32)
+    score = np.random.default_rng((tokens, index)).random((tokens, EXPERTS), np.float32)
     return np.argpartition(score, PICKS, axis=1)[:, :PICKS].astype(np.int32)
 
 
@@ -84,18 +84,18 @@ def _sorted(ids: Tensor, block: int) -> dict[str, Tensor]:
     return {"sorted_ids": rows, "expert_ids": owner, "num_tokens_padded": room.sum().int().view(1)}
 
 
-def _layer_call(tokens: int) -> Call:
+def _layer_call(tokens: int, index: int) -> Call:
     up, down = _layers()
     from humming import ops
     from humming.tune import get_heuristics_config
 
-    silu_and_mul = kit.torch_ops("sm90/common_ops.abi3.so", "sgl_kernel").silu_and_mul
+    silu_and_mul = kit.torch_ops("sgl_kernel", "sm90/common_ops.abi3.so").silu_and_mul
     total, kind = tokens * PICKS, "indexed"
     tuned = [
         get_heuristics_config(layer.humming_metas[""], shape_m=total, gemm_type=kind)
         for layer in (up, down)
     ]
-    ids = torch.tensor(picks(tokens), device=GPU).long()
+    ids = torch.tensor(picks(tokens, index), device=GPU).long()
     common: dict[str, Any] = {
         **_sorted(ids, tuned[0]["block_shape"][0]),
         "compute_config": json.dumps({"gemm_type": kind}),

@@ -64,7 +64,7 @@ def measure(library: Library, case: Case, options: Options) -> dict[str, Any]:
             calls[peer.name] = built
     if case.eager is not None:
         calls["eager"] = [case.eager(one) for one in (first, *others[: _eager_sets(cost) - 1])]
-    times = time_in_turn(_contestants(calls, cost, count), options.rounds)
+    times = time_in_turn(_contestants(calls, cost, count), options.rounds, failures)
     return _row(case, cost, count, times, failures)
 
 

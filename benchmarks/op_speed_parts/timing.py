@@ -14,12 +14,22 @@ GRAPH_US = 500.0  # the gap between two replays does not count in a graph of thi
 MOST_CALLS = 3000  # in one graph
 
 
-def time_in_turn(contestants: Mapping[str, Sequence[Call]], rounds: int) -> dict[str, float]:
+def time_in_turn(
+    contestants: Mapping[str, Sequence[Call]], rounds: int, failures: dict[str, str]
+) -> dict[str, float]:
     """Microseconds per call by contestant: median of `rounds` replays, everyone once a round.
 
-    The calls of a contestant are taken in turn, each of them equally often.
+    The calls of a contestant are taken in turn, each of them equally often. Who can not be captured
+    goes into `failures` with the reason, unless it is the first one.
     """
-    graphs = {name: _graph(calls) for name, calls in contestants.items()}
+    graphs: dict[str, tuple[torch.cuda.CUDAGraph, int]] = {}
+    for name, calls in contestants.items():
+        try:
+            graphs[name] = _graph(calls)
+        except Exception as error:  # whatever goes wrong inside a peer
+            if not graphs:
+                raise
+            failures[name] = f"{type(error).__name__}: {error}".split("\n")[0]
     times: dict[str, list[float]] = {name: [] for name in graphs}
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for _ in range(rounds):
@@ -31,6 +41,14 @@ def time_in_turn(contestants: Mapping[str, Sequence[Call]], rounds: int) -> dict
             end.synchronize()
             times[name].append(begin.elapsed_time(end) * 1e3 / count)
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def device_works() -> bool:
+    """Whether the context has survived: after a bad access nothing runs any more."""
+    try:
+        return bool(torch.ones(1, device="cuda").item() == 1.0)
+    except RuntimeError:
+        return False
 
 
 def _graph(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, int]:
