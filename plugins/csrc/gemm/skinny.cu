@@ -27,6 +27,8 @@ struct Work {
     int steps;
     double bytes;   // of weights that all jobs read
     int slots;      // blocks that run at a time
+    int processors;
+    bool large;     // a part with 227 KiB of shared memory, not 99
 };
 
 double row_bytes(const Problem& p) {
@@ -45,15 +47,15 @@ constexpr size_t kHalfShared = 112 << 10;   // of a multiprocessor of a data cen
 
 // Shared memory of a block. Blocks that have a multiprocessor each may take nearly all of it.
 size_t most_shared(const Shape& s, const Work& work) {
-    if (compute_capability() >= 120) return 98 << 10;
+    if (!work.large) return 98 << 10;
     const int64_t blocks = int64_t(work.jobs) * s.row_tiles * s.split;
-    return blocks <= multiprocessors() && s.split <= 2 ? 220 << 10 : kHalfShared;
+    return blocks <= work.processors && s.split <= 2 ? 220 << 10 : kHalfShared;
 }
 
 // A cluster needs neighbours that are free at the same time: too many large ones wait for one another.
 bool crowded(const Shape& s, const Work& work) {
     const int64_t blocks = int64_t(work.jobs) * s.row_tiles * s.split;
-    return s.split > 1 && blocks > (s.split == 2 ? multiprocessors() : multiprocessors() * 3 / 4);
+    return s.split > 1 && blocks > (s.split == 2 ? work.processors : work.processors * 3 / 4);
 }
 
 // Fills in what follows from row_warps and split; false for shapes that do not fit.
@@ -69,13 +71,13 @@ bool complete(Shape& s, const Work& work, size_t ring_bytes) {
 }
 
 double cost(const Shape& s, const Work& work) {
-    const int depth_warps = kWarps / s.row_warps, processors = multiprocessors();
+    const int depth_warps = kWarps / s.row_warps;
     const double blocks = double(work.jobs) * s.row_tiles * s.split;
     const double waves = std::max(1.0, blocks / work.slots);
     const int steps = ceil_div(work.steps, s.split), rounds = ceil_div(steps, depth_warps);
     const double alone = rounds * kStep;
     const double stream = std::max(work.bytes / kBytesPerNs,
-                                   work.bytes / (std::min<double>(blocks, processors) * kProcessorBytesPerNs));
+                                   work.bytes / (std::min<double>(blocks, work.processors) * kProcessorBytesPerNs));
     const int phases = ceil_div(rounds * round_bytes(s), s.stage_bytes);
     const double item = kItem + kStageStep * s.max_tokens * steps + kPhase * (phases - 1) +
                         (depth_warps > 1 ? kBlockSum : 0) + cluster_sum(s.split) +
@@ -92,9 +94,10 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     s.max_tokens = std::min(most, kSkinnyTokens);
     s.token_tiles = s.max_tokens <= 8 ? 1 : s.max_tokens <= 16 ? 2 : s.max_tokens <= 32 ? 4 : 8;
     s.subtiles = ceil_div(most, s.max_tokens);
-    const int slots = (s.token_tiles == 8 ? 1 : kResident) * multiprocessors();
+    const int processors = multiprocessors(), slots = (s.token_tiles == 8 ? 1 : kResident) * processors;
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
-    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots};
+    const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots,
+                       processors, compute_capability() < 120};
 
     Shape best = {};
     double least = 0;
