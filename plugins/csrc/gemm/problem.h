@@ -50,7 +50,7 @@ struct Problem {
     const int32_t* num_tiles;   // device
     int max_tiles;              // a bound on *num_tiles, from sizes alone; 0: there are no tiles
     bool old_tiles = false;     // tiles were complete before the kernel ahead on the stream began
-    int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 16 to 128
+    int tile_tokens;            // no tile has more rows; from tile_tokens(): for `wide` 64 to 128
 
     Epilogue epilogue;
     float swiglu_limit;

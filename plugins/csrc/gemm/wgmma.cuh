@@ -21,16 +21,15 @@ __device__ __forceinline__ void copy4(uint32_t to, const void* from, bool any) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(any ? 4 : 0) : "memory");
 }
 
-// Waits for all copies that this thread has started.
-__device__ __forceinline__ void wait_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// One arrival at a barrier once all copies that this thread has started have landed.
-__device__ __forceinline__ void arrive_when_copied(uint32_t barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+// Waits until this thread has at most Pending groups of copies under way.
+template <int Pending>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Orders what this thread has seen in shared memory before what it has the tensor cores read there. Not for a thread
-// with copies under way, for which it would wait.
+// Orders what this thread wrote to shared memory before later reads by the tensor cores.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
@@ -151,13 +150,17 @@ __device__ __forceinline__ void multiply_line(float (&d)[64], const uint32_t (&a
     products_commit();
 }
 
-// For kGrain * parts tokens.
-template <int kGrain, int kWidth = kGrain>
+// For kGrain * parts tokens, of which there are more than kLeast and at most kMost; halves that range until one
+// width is left.
+template <int kGrain, int kLeast = 0, int kMost = 128>
 __device__ __forceinline__ void multiply_parts(int parts, float (&d)[64], const uint32_t (&a)[16], uint32_t b) {
-    if constexpr (kWidth + kGrain <= 128) {
-        if (parts * kGrain > kWidth) return multiply_parts<kGrain, kWidth + kGrain>(parts, d, a, b);
+    if constexpr (kMost - kLeast == kGrain) {
+        multiply_line<kMost>(d, a, b);
+    } else {
+        constexpr int kMiddle = kLeast + (kMost - kLeast) / kGrain / 2 * kGrain;
+        if (parts * kGrain > kMiddle) return multiply_parts<kGrain, kMiddle, kMost>(parts, d, a, b);
+        multiply_parts<kGrain, kLeast, kMiddle>(parts, d, a, b);
     }
-    multiply_line<kWidth>(d, a, b);
 }
 
 // The compiler moves no use of these accumulators across this.

@@ -6,7 +6,8 @@
 namespace dsv4::gemm {
 namespace {
 
-constexpr int kLeastTokens = 16;
+constexpr int kLeastTokens = 32;
+constexpr int kLeastTileTokens = 64;
 constexpr int64_t kMostInputs = 128 << 20;  // bytes of prepared inputs at a time, where tokens can be split
 
 // Sizes alone decide: where a workspace is asked for, pointers need not be set yet.
@@ -20,18 +21,21 @@ struct Shape {
     int splits;                   // blocks that share the depth of a tile
 };
 
-// Blocks that run at once, each alone on its multiprocessor; clusters of them lie within groups of 16 or 18.
-int blocks_at_once(int splits) { return splits == 1 ? multiprocessors() : multiprocessors() / 16 * 16; }
+// Blocks that run at once, each alone on its multiprocessor. A cluster lies within a group of multiprocessors, and
+// groups differ in size, so that some are left over.
+int blocks_at_once(int splits) {
+    return splits <= 2 ? multiprocessors() / 2 * 2 : multiprocessors() * 7 / 8 / splits * splits;
+}
 
 int64_t token_tiles(const Problem& p, int tokens, int tile_tokens) {
     return tiled(p) ? p.max_tiles : int64_t(p.groups) * ceil_div(tokens, tile_tokens);
 }
 
-// Cycles of the longest block, roughly: for 64 inputs its products, or what is to be decoded whatever the tokens.
+// Cycles of the longest block, roughly: for 64 inputs what is decoded whatever the tokens, and products.
 double cost(const Problem& p, int tokens, const Shape& s) {
     const int64_t tiles = token_tiles(p, tokens, s.tile_tokens) * ceil_div(p.rows, 128 * s.row_halves);
     const int width = std::min(s.tile_tokens, (tokens + 15) / 16 * 16);
-    const double stage = std::max(4.6 * width, 300.0);
+    const double stage = 600 + 3.2 * width;
     const double rounds = ceil_div(tiles, blocks_at_once(s.splits) / s.splits);
     return rounds * (p.depth / 64.0 / s.splits * s.row_halves * stage + 3000) + (s.splits > 1 ? 2500 : 0);
 }
@@ -135,7 +139,7 @@ Problem part_of(const Problem& p, int first, int count) {
 bool wide_fits(const Problem& p) {
     const bool type = p.x_dtype == DSV4_BF16 || (p.x_dtype == DSV4_F8_E4M3 && p.act == Act::kCodes);
     const int tokens = tiled(p) ? p.tile_tokens : p.tokens;
-    const bool enough = tokens >= kLeastTokens && (!tiled(p) || tokens <= kWideTokens);
+    const bool enough = tiled(p) ? tokens >= kLeastTileTokens && tokens <= kWideTokens : tokens >= kLeastTokens;
     const bool rows = p.rows % (p.epilogue == Epilogue::kSwiglu ? 32 : 8) == 0 && p.depth % 128 == 0 && p.depth > 0;
     const int x_unit = p.act == Act::kCodes ? 128 : 16;
     const bool strides = p.x_row_stride % x_unit == 0 && p.x_group_stride % x_unit == 0 &&

@@ -77,7 +77,6 @@ struct Consumer : Sums<kBlocks> {
                 const int block = kBlocks == 2 ? turn : 0, stage = kBlocks == 2 ? pair : pair * 2 + turn;
                 if (block == 0) {
                     barrier_wait(full(slot), phase);
-                    fence_async_proxy();
                     advance_scales(stage, range.end);
                 }
                 decode(a[turn], block, stage);

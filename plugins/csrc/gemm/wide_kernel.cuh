@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
     const uint32_t full = shared_address(shared) + Layout::kBarriers, empty = full + 8 * Layout::kStages;
     if (threadIdx.x == 0) {
         for (int i = 0; i < Layout::kStages; ++i) {
-            barrier_init(full + 8 * i, 128);  // one arrival from each copying thread
-            barrier_init(empty + 8 * i, 8);   // and one from each multiplying warp
+            barrier_init(full + 8 * i, 4);   // one arrival from each copying warp
+            barrier_init(empty + 8 * i, 8);  // and one from each multiplying warp
         }
     }
     __syncthreads();

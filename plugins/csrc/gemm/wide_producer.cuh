@@ -15,10 +15,13 @@ struct Producer {
     static constexpr int kPasses = Layout::kRows / kPassRows;
     static constexpr int kTokenPasses = kWideTokens / 16;
 
+    static constexpr int kLag = Layout::kStages > 4 ? 3 : 2;  // stages whose copies are under way
+    static_assert(kLag < Layout::kStages - 1);
+
     const WideParams& p;
     uint32_t stages, full, empty;  // shared memory
     int thread;
-    int slot = 0;
+    int slot = 0, count = 0;
     uint32_t phase = 1;
 
     // What this thread copies in every stage of a tile.
@@ -95,6 +98,20 @@ struct Producer {
         }
     }
 
+    // The copies of slot `landed` have landed, seen from this thread.
+    __device__ void announce(int landed) const {
+        fence_async_proxy();
+        __syncwarp();
+        if (thread % 32 == 0) barrier_arrive(full + landed * 8);
+    }
+
+    // Announces what is still to be announced, at most kLag stages, oldest first.
+    __device__ void finish() {
+        wait_copies<0>();
+        for (int i = min(count, kLag); i > 0; --i) announce((slot + Layout::kStages - i) % Layout::kStages);
+        count = 0;
+    }
+
     __device__ void run() {
         const int tiles = count_tiles(p);
         const StageRange range = stage_range<Layout::kSplits>(p);
@@ -107,12 +124,19 @@ struct Producer {
             for (int stage = range.first; stage < range.end; ++stage) {
                 barrier_wait(empty + slot * 8, phase);
                 copy_stage(s, stage, unit, part_rows);
-                arrive_when_copied(full + slot * 8);
+                commit_copies();
+                if (count++ >= kLag) {
+                    wait_copies<kLag>();
+                    announce((slot + Layout::kStages - kLag) % Layout::kStages);
+                }
                 if (++slot == Layout::kStages) slot = 0, phase ^= 1;
             }
-            if (splits > 1) sync_cluster(), sync_cluster();  // those of Consumer::exchange
+            if (splits > 1) {
+                finish();
+                sync_cluster(), sync_cluster();  // those of Consumer::exchange
+            }
         }
-        wait_all_copies();
+        finish();
     }
 };
 

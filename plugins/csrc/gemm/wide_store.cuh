@@ -72,6 +72,7 @@ struct Sums {
         const uint32_t to = shared_address(tokens.row + thread);
         if (p.scatter) copy4(to, p.scatter + (any ? packed : 0), any);
         if (p.row_weights) copy4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
+        commit_copies();
     }
 
     // Of every `of` eights of tokens one, the `own`-th.
@@ -105,7 +106,7 @@ struct Sums {
     }
 
     __device__ void store_tile(const WideTile& tile, int own = 0, int of = 1) const {
-        wait_all_copies();
+        wait_copies<0>();
         sync_warpgroup(1 + group);
         if (p.swiglu) {
             p.out_bf16 ? store_rows<true, bf16>(tile, own, of) : store_rows<true, float>(tile, own, of);
