@@ -57,6 +57,13 @@ struct Step {
     const int32_t *positions, *seq_ids, *table_rows, *query_start, *seq_lens;
     int num_tokens, num_seqs;
 
+    static Step of(const Dsv4Tensor& positions, const Dsv4Tensor& seq_ids, const Dsv4Tensor& table_rows,
+                   const Dsv4Tensor& query_start, const Dsv4Tensor& seq_lens) {
+        return {data<const int32_t>(positions),   data<const int32_t>(seq_ids),  data<const int32_t>(table_rows),
+                data<const int32_t>(query_start), data<const int32_t>(seq_lens), static_cast<int>(positions.shape[0]),
+                static_cast<int>(seq_lens.shape[0])};
+    }
+
     // The sequence of a token row, -1 for padding.
     __device__ int seq(int token) const {
         const int id = seq_ids[token];

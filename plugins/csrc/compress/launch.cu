@@ -30,8 +30,8 @@ Params params(const Call& call) {
     p.ape = data<const float>(call.in(in::ape));
     p.norm_weight = data<const bf16>(call.in(in::norm_weight));
     p.inv_freq = data<const float>(call.in(in::inv_freq));
-    p.step = {list(in::positions), list(in::seq_ids), list(in::table_rows), list(in::query_start), list(in::seq_lens),
-              static_cast<int>(call.in(in::positions).shape[0]), static_cast<int>(call.in(in::seq_lens).shape[0])};
+    p.step = Step::of(call.in(in::positions), call.in(in::seq_ids), call.in(in::table_rows), call.in(in::query_start),
+                      call.in(in::seq_lens));
     p.state_slots = list(in::state_slot_mapping);
     p.slots = list(in::slot_mapping);
     p.state_table = BlockTable::of(call.in(in::state_block_table), layer_row);

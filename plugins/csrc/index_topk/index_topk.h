@@ -3,16 +3,13 @@
 // Rows of tokens are taken in passes: the scores of a pass lie in the workspace as ordered keys
 // (order.cuh), then each row's best are selected from there.
 #pragma once
-#include "common/op.h"
-#include "common/pages.cuh"
+#include "common/entry_layout.cuh"
 
 namespace dsv4::index_topk {
 
 constexpr int kHeadDim = 128;
 constexpr int kTensorHeads = 64;    // what the tensor core kernel is made for
 constexpr int kTileKeys = 32;       // of one warp's tile; a tile lies in one page
-
-enum class Format { kFp4, kFp8, kBf16, kFp32 };
 
 struct Params {
     const void* q;                  // [tokens, num_heads, row]

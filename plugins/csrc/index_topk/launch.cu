@@ -12,21 +12,6 @@ using namespace table::index_topk;
 constexpr int64_t kPassBytes = 256 << 20;   // of scores, unless one row has more
 constexpr int kRows = 12;                   // passes have multiples of it: whole blocks of tokens
 
-Format format_of(const Call& call) {
-    if (call.is(attr::format, "fp4")) return Format::kFp4;
-    if (call.is(attr::format, "fp8")) return Format::kFp8;
-    return call.is(attr::format, "bf16") ? Format::kBf16 : Format::kFp32;
-}
-
-EntryLayout entry_of(Format format, int per_page) {
-    switch (format) {
-        case Format::kFp4: return {kHeadDim / 2, kHeadDim / 32, per_page};
-        case Format::kFp8: return {kHeadDim, 4, per_page};
-        case Format::kBf16: return {2 * kHeadDim, 0, per_page};
-        default: return {4 * kHeadDim, 0, per_page};
-    }
-}
-
 // Scores of one row of a pass, in bytes; rows start at multiples of 128.
 int64_t row_bytes(const Call& call) {
     const int64_t entries = call.in(in::block_table).shape[2] * call.integer(attr::entries_per_page);
@@ -47,22 +32,16 @@ int64_t pass_rows(const Call& call) {
 size_t workspace(const Call& call) { return chooses(call) ? pass_rows(call) * row_bytes(call) : 0; }
 
 void check(const Call& call, const Params& p) {
-    const Dsv4Tensor &q = call.in(in::q), &pool = call.in(in::pool);
+    const Dsv4Tensor& q = call.in(in::q);
     for (int input : {in::q, in::weights, in::positions, in::seq_ids, in::table_rows, in::query_start, in::seq_lens}) {
         require_dense(call.in(input), "an input of index_topk");
     }
     if (call.has(in::q_scale)) require_dense(call.in(in::q_scale), "q_scale");
     require_dense(call.out(out::topk), "topk");
-    const int head_dim = call.integer(attr::head_dim), row = p.entry.row_bytes;
+    const int head_dim = call.integer(attr::head_dim);
     DSV4_REQUIRE(head_dim == kHeadDim, "head_dim is %d; expected %d", head_dim, kHeadDim);
-    DSV4_REQUIRE(p.topk > 0 && p.ratio > 0 && p.entry.per_page > 0,
-                 "topk %d, ratio %d and entries_per_page %d; expected at least 1", p.topk, p.ratio, p.entry.per_page);
-    const int64_t fields = int64_t(p.entry.per_page) * (row + p.entry.scale_bytes);
-    DSV4_REQUIRE(pool.shape[1] >= fields, "a page has %lld bytes; expected at least %lld",
-                 static_cast<long long>(pool.shape[1]), static_cast<long long>(fields));
-    DSV4_REQUIRE(p.pool.page_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(p.pool.bytes) % 16 == 0,
-                 "pages of %lld bytes; expected a multiple of 16 at an address that is one",
-                 static_cast<long long>(p.pool.page_bytes));
+    DSV4_REQUIRE(p.topk > 0 && p.ratio > 0, "topk %d and ratio %d; expected at least 1", p.topk, p.ratio);
+    require_pages(p.pool, p.entry);
     const int columns = p.format == Format::kFp4 ? kHeadDim / 2 : kHeadDim;
     DSV4_REQUIRE(q.rank == 3 && q.shape[2] == columns, "a row of q has %lld elements; expected %d",
                  static_cast<long long>(q.shape[2]), columns);
@@ -73,14 +52,12 @@ Params params(const Call& call, void* scores) {
     p.q = call.in(in::q).data;
     p.q_scale = call.has(in::q_scale) ? data<const uint8_t>(call.in(in::q_scale)) : nullptr;
     p.weights = data<const float>(call.in(in::weights));
-    p.step = {data<const int32_t>(call.in(in::positions)),   data<const int32_t>(call.in(in::seq_ids)),
-              data<const int32_t>(call.in(in::table_rows)),  data<const int32_t>(call.in(in::query_start)),
-              data<const int32_t>(call.in(in::seq_lens)),    static_cast<int>(call.in(in::q).shape[0]),
-              static_cast<int>(call.in(in::seq_lens).shape[0])};
+    p.step = Step::of(call.in(in::positions), call.in(in::seq_ids), call.in(in::table_rows), call.in(in::query_start),
+                      call.in(in::seq_lens));
     p.table = BlockTable::of(call.in(in::block_table), call.integer(attr::layer_row));
     p.pool = Pool::of(call.in(in::pool));
-    p.format = format_of(call);
-    p.entry = entry_of(p.format, call.integer(attr::entries_per_page));
+    p.format = format_of(call, attr::format);
+    p.entry = key_layout(p.format, kHeadDim, call.integer(attr::entries_per_page));
     p.out = data<int32_t>(call.out(out::topk));
     p.topk = call.integer(attr::topk);
     p.ratio = call.integer(attr::ratio);

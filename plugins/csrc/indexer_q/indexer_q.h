@@ -1,13 +1,11 @@
 // Indexer queries: rotated, Hadamard-transformed, quantized; head weights scaled.
 #pragma once
-#include "common/op.h"
+#include "common/entry_layout.cuh"
 
 namespace dsv4::indexer_q {
 
 constexpr int kHeadDim = 128;
 constexpr int kMaxPairs = kHeadDim / 2;
-
-enum class Format { kFp4, kFp8, kBf16, kFp32 };
 
 struct Params {
     const void* q;              // [tokens, num_heads, 128], fp32 or bf16

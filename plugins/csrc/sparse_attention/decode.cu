@@ -44,8 +44,6 @@ int shared_limit() {
     return bytes - kStaticBytes;
 }
 
-bool divides_by_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
-
 template <Format F>
 void launch_shape(const Params& p, Rows rows, const Plan& plan, const Partials& partials, cudaStream_t stream) {
     if constexpr (F == Format::kFp8) {  // too large for the other on every device
@@ -76,9 +74,9 @@ Plan Plan::of(const Params& p, Rows rows) {
 }
 
 bool decode_fits(const Params& p) {
-    const bool aligned = p.swa.pool.page_bytes % 16 == 0 && (p.ratio == 0 || p.compressed.pool.page_bytes % 16 == 0);
-    const bool room = p.format != Format::kF32 && costs(p.format).back().bytes <= shared_limit();
-    return room && aligned && p.bf16 && p.round_probs && p.dim == kDecodeDim && p.rope_pairs == kDecodeRopePairs;
+    const bool whole = p.swa.pool.page_bytes % 16 == 0 && (p.ratio == 0 || p.compressed.pool.page_bytes % 16 == 0);
+    const bool room = p.format != Format::kFp32 && costs(p.format).back().bytes <= shared_limit();
+    return room && whole && p.bf16 && p.round_probs && p.dim == kDecodeDim && p.rope_pairs == kDecodeRopePairs;
 }
 
 size_t decode_workspace(const Params& p, Rows rows) {
@@ -87,9 +85,9 @@ size_t decode_workspace(const Params& p, Rows rows) {
 }
 
 void decode(const Params& p, Rows rows, void* workspace, cudaStream_t stream) {
-    const bool aligned = divides_by_16(p.q) && divides_by_16(p.kv) && divides_by_16(p.out) &&
-                         divides_by_16(p.swa.pool.bytes) && divides_by_16(p.compressed.pool.bytes);
-    DSV4_REQUIRE(aligned, "an address of sparse_attention is no multiple of 16; expected aligned tensors");
+    const bool wide = aligned(p.q, 16) && aligned(p.kv, 16) && aligned(p.out, 16) && aligned(p.swa.pool.bytes, 16) &&
+                      aligned(p.compressed.pool.bytes, 16);
+    DSV4_REQUIRE(wide, "an address of sparse_attention is no multiple of 16; expected aligned tensors");
     const Plan plan = Plan::of(p, rows);
     const Partials partials = Partials::of(p, rows, plan, workspace);
     if (p.format == Format::kFp8) {

@@ -104,7 +104,7 @@ __device__ __forceinline__ float key_channel(const Params& p, const Key& key, in
     const float* floats = reinterpret_cast<const float*>(key.row);
     if (key.activation) return p.bf16 ? to_float(halves[c]) : floats[c];
     if (p.format == Format::kBf16) return to_float(halves[c]);
-    if (p.format == Format::kF32) return floats[c];
+    if (p.format == Format::kFp32) return floats[c];
     const int nope = p.dim - 2 * p.rope_pairs;
     if (c < nope) return e4m3_decode(key.row[c]) * e8m0_decode(key.scales[c / 64]);
     return to_float(*reinterpret_cast<const bf16*>(key.row + nope + 2 * (c - nope)));

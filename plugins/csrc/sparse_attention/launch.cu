@@ -11,25 +11,10 @@ namespace {
 
 using namespace table::sparse_attention;
 
-Format format_of(const Call& call) {
-    if (call.is(attr::format, "fp8")) return Format::kFp8;
-    return call.is(attr::format, "bf16") ? Format::kBf16 : Format::kF32;
-}
-
-EntryLayout entry_layout(Format format, int dim, int rope_pairs, int64_t per_page) {
-    DSV4_REQUIRE(per_page > 0, "%lld entries per page; expected at least one", static_cast<long long>(per_page));
-    const int count = static_cast<int>(per_page);
-    if (format == Format::kBf16) return {2 * dim, 0, count};
-    if (format == Format::kF32) return {4 * dim, 0, count};
-    const int nope = dim - 2 * rope_pairs;
-    DSV4_REQUIRE(nope % 64 == 0, "an fp8 entry of %d unrotated channels; expected a multiple of 64", nope);
-    const int scales = nope / 64;
-    return {nope + 4 * rope_pairs, scales + scales % 2, count};
-}
-
 Cache cache(const Call& call, int table, int pool, int64_t layer_row, const EntryLayout& entry) {
     const Pool pages = Pool::of(call.in(pool));
     const int64_t bytes = int64_t(entry.per_page) * (entry.row_bytes + entry.scale_bytes);
+    DSV4_REQUIRE(entry.per_page > 0, "%d entries per page; expected at least one", entry.per_page);
     DSV4_REQUIRE(bytes <= pages.page_bytes, "pages of %lld bytes; %d entries need %lld",
                  static_cast<long long>(pages.page_bytes), entry.per_page, static_cast<long long>(bytes));
     const unsigned count = entry.per_page;
@@ -37,16 +22,9 @@ Cache cache(const Call& call, int table, int pool, int64_t layer_row, const Entr
     return {BlockTable::of(call.in(table), layer_row), pages, entry, shift};
 }
 
-Step step(const Call& call) {
-    return {data<const int32_t>(call.in(in::positions)),   data<const int32_t>(call.in(in::seq_ids)),
-            data<const int32_t>(call.in(in::table_rows)),  data<const int32_t>(call.in(in::query_start)),
-            data<const int32_t>(call.in(in::seq_lens)),    static_cast<int>(call.in(in::positions).shape[0]),
-            static_cast<int>(call.in(in::seq_lens).shape[0])};
-}
-
 void read_caches(const Call& call, Params& p) {
     const auto layout = [&](int attr) {
-        return entry_layout(p.format, p.dim, p.rope_pairs, call.integer(attr));
+        return kv_layout(p.format, p.dim, 2 * p.rope_pairs, static_cast<int>(call.integer(attr)));
     };
     p.swa = cache(call, in::swa_block_table, in::swa_pool, call.integer(attr::swa_layer_row),
                   layout(attr::swa_entries_per_page));
@@ -75,7 +53,8 @@ Params params(const Call& call) {
     p.sinks = data<const float>(call.in(in::sinks));
     p.inv_freq = data<const float>(call.in(in::inv_freq));
     p.out = call.out(out::out).data;
-    p.step = step(call);
+    p.step = Step::of(call.in(in::positions), call.in(in::seq_ids), call.in(in::table_rows), call.in(in::query_start),
+                      call.in(in::seq_lens));
     p.tokens = static_cast<int>(q.shape[0]);
     p.heads = static_cast<int>(q.shape[1]);
     p.dim = static_cast<int>(q.shape[2]);
@@ -87,7 +66,7 @@ Params params(const Call& call) {
     p.window = static_cast<int>(call.integer(attr::window));
     p.ratio = static_cast<int>(call.integer(attr::ratio));
     p.sm_scale = call.real(attr::sm_scale);
-    p.format = format_of(call);
+    p.format = format_of(call, attr::format);
     p.bf16 = q.dtype == DSV4_BF16;
     p.round_probs = call.is(attr::prob_dtype, "BF16");
     p.inverse_rope = call.integer(attr::inverse_rope) != 0;

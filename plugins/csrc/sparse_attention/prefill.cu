@@ -57,7 +57,7 @@ using prefill_kernel::Shared;
 using prefill_kernel::Work;
 
 bool prefill_fits(const Params& p) {
-    return p.bf16 && p.round_probs && p.format != Format::kF32 && p.dim == prefill_kernel::kDim &&
+    return p.bf16 && p.round_probs && p.format != Format::kFp32 && p.dim == prefill_kernel::kDim &&
            p.rope_pairs == prefill_kernel::kRopePairs && p.heads > 0 && p.sm_scale > 0 &&
            Work::shift_of(p.swa.entry.per_page) >= 0 &&
            (p.ratio == 0 || Work::shift_of(p.compressed.entry.per_page) >= 0) && compute_capability() == 90;

@@ -1,12 +1,9 @@
 // Attention of one shared key-value head over a window and compressed entries. What a call says, and the
 // kernels that launch.cu picks from.
 #pragma once
-#include "common/pages.cuh"
+#include "common/entry_layout.cuh"
 
 namespace dsv4::sparse_attention {
-
-// How an entry lies in its page; the numbers of `kv_layout` follow from it.
-enum class Format { kFp8, kBf16, kF32 };
 
 // One cache class: a layer's rows of its block table, the pool, and where entries lie in a page.
 struct Cache {
