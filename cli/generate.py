@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dsv4_trt.cli.kernels import prepare_kernels
 from dsv4_trt.cli.options import (
     checkpoint_dir_option,
     device_option,
@@ -96,6 +97,7 @@ def command(
         raise RequestError("--stop needs text; give the prompt with --prompt")
     assert token_ids is not None
     check_request(bundle, token_ids, params)
+    prepare_kernels(bundle, device)
     with open_llm(bundle, tokenizer, len(token_ids), params, device) as llm:
         profiler = llm.profile() if profile else None
         streaming = params.n == 1 and not as_json

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dsv4_trt.cli.kernels import prepare_kernels
 from dsv4_trt.cli.options import (
     PATH,
     checkpoint_dir_option,
@@ -77,6 +78,7 @@ def command(
     )
     from dsv4_trt.runtime.open import open_engine
 
+    prepare_kernels(bundle, device)
     longest = max(len(prompt.token_ids) for prompt in wanted) + decode
     tensors: dict[str, torch.Tensor] = {}
     tokens = sum(len(prompt.token_ids) + decode for prompt in wanted)

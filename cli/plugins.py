@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from dsv4_trt.cli.kernels import compile_kernels
 from dsv4_trt.cli.options import json_option, option
-from dsv4_trt.cli.progress import progress
 
 
 def _architectures(
@@ -61,18 +61,8 @@ def build(
     Example:
       dsv4-trt plugins build --arch sm_90a,sm_120a
     """
-    from dsv4_trt.plugins.library_build import build_library, num_sources
-
     chosen = architectures or (_this_gpu(),)
-    shown = 0
-    with progress(f"compiling for {', '.join(chosen)}", num_sources(), unit="files") as advance:
-
-        def step(done: int) -> None:
-            nonlocal shown
-            advance(done - shown)
-            shown = done
-
-        path = build_library(chosen, force=force, jobs=jobs, progress=step)
+    path = compile_kernels(chosen, force=force, jobs=jobs)
     if output is not None:
         _copy(path, output)
     if as_json:

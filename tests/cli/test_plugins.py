@@ -1,10 +1,16 @@
 """`dsv4-trt plugins`: where the library is copied to, and what stops before anything is compiled."""
 
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 
+from dsv4_trt.cli.kernels import prepare_kernels
 from dsv4_trt.cli.plugins import command
+from dsv4_trt.errors import ConfigError
+from dsv4_trt.mapping import Mapping
 from dsv4_trt.plugins import library_build
+from dsv4_trt.runtime import open as runtime_open
 
 
 @pytest.fixture
@@ -57,3 +63,24 @@ def test_a_folder_as_output_is_refused_before_the_work(tmp_path, built):
     assert result.exit_code == 2
     assert "is a directory" in result.output
     assert built == []
+
+
+def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, capsys):
+    found = {"sm_90a": None}
+    bundle = SimpleNamespace(path="e", mapping=Mapping())
+    monkeypatch.setattr(runtime_open, "resolve_device", lambda device: device)
+    monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
+    monkeypatch.setattr(library_build, "find_library", found.__getitem__)
+    prepare_kernels(bundle, "cpu")
+    assert built == []
+    prepare_kernels(bundle, "cuda")
+    assert built == [("sm_90a",)]
+    several = SimpleNamespace(path="e", mapping=Mapping(tp_size=2))
+    with pytest.raises(ConfigError, match="2 ranks"):
+        prepare_kernels(several, "cuda")
+    assert len(built) == 1
+    assert "compiling kernels for sm_90a" in capsys.readouterr().err
+    found["sm_90a"] = "library"
+    prepare_kernels(bundle, "cuda")
+    assert len(built) == 1
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,51 @@
+"""Compiling kernels with progress: when asked to, or when a command meets a GPU that has none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dsv4_trt.cli.progress import progress
+
+if TYPE_CHECKING:
+    from dsv4_trt.runtime.bundle import Bundle
+
+
+def compile_kernels(
+    architectures: Sequence[str], *, force: bool = False, jobs: int | None = None
+) -> Path:
+    """The library for these architectures, from the cache or compiled now; see `build_library`."""
+    from dsv4_trt.plugins.library_build import build_library, num_sources
+
+    shown = 0
+    description = f"compiling for {', '.join(architectures)}"
+    with progress(description, num_sources(), unit="files") as advance:
+
+        def step(done: int) -> None:
+            nonlocal shown
+            advance(done - shown)
+            shown = done
+
+        return build_library(architectures, force=force, jobs=jobs, progress=step)
+
+
+def prepare_kernels(bundle: Bundle, device: str) -> None:
+    """Compile what the bundle's GPU lacks, and say so: it takes minutes, once. A CPU needs nothing."""
+    from dsv4_trt.plugins.library_build import find_library
+    from dsv4_trt.runtime.open import check_one_rank, device_architecture, resolve_device
+
+    if resolve_device(device) != "cuda":
+        return
+    check_one_rank(bundle)
+    architecture = device_architecture()
+    assert architecture is not None, "there is a GPU"
+    if find_library(architecture) is None:
+        click.echo(
+            f"compiling kernels for {architecture}: takes minutes, once; `dsv4-trt plugins build` "
+            "does it ahead",
+            err=True,
+        )
+        compile_kernels((architecture,))
