@@ -117,6 +117,7 @@ def _pieces(tensors: list[StoredTensor], offsets: dict[str, int]) -> Iterator[_P
 
 def _copy(path: Path, pieces: Iterator[_Piece], base: int, device: torch.device) -> None:
     stream = driver.new_stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))  # whose memory the arena may have been
     num_readers = min(os.cpu_count() or 1, _MOST_READERS)
     num_buffers = 2 * num_readers  # one is read into while the other is on its way
     buffers = torch.empty((num_buffers, PIECE_BYTES), dtype=torch.uint8, pin_memory=True)
