@@ -46,8 +46,11 @@ def main() -> int:
     about = circumstances("op_speed", args.note) | {"gpu": torch.cuda.get_device_name(0)}
     results, failed = _measure(cases, args)
     if results:
-        about |= {"ops": args.ops, "quick": args.quick, "rows": results, "failed": failed}
-        write(args.name, about)
+        bar = rows.bar(results)
+        for name, ratio in bar["below"].items():
+            print(f"below the bar of {bar['ratio']}: {name}: {ratio:.2f}")
+        about |= {"ops": args.ops, "quick": args.quick, "bar": bar, "failed": failed}
+        write(args.name, about | {"rows": results})
     return 1 if failed else 0
 
 

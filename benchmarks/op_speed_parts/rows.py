@@ -19,6 +19,8 @@ from dsv4_trt.plugins.ops import OPS
 from op_speed_parts.case import Arguments, Call, Case, Peer
 from op_speed_parts.timing import time_in_turn
 
+FUSED = ("compress", "inv_rope_quant", "qkv_rope_insert", "indexer_q")  # they have a bar:
+BAR = 0.8  # of the fastest peer's speed
 L2_BYTES = 62e6  # of an H200, and more than a set may have to count as warm
 ROTATED_BYTES = 130e6  # of all sets together, so that none is left in L2 when its turn comes
 HEADER = (
@@ -169,6 +171,17 @@ def line(row: Mapping[str, Any]) -> str:
         f"{cell(row['peer_us'], 10, 2)}{cell(row['ratio'], 7, 2)}{cell(row['eager_us'], 10, 1)}"
         f"{cell(row['eager_ratio'], 9, 1)}  {row['peer'] or ''}{f' ({remark})' if remark else ''}"
     )
+
+
+def bar(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fused ops' ratios against what they must reach."""
+    ratios = {
+        f"{row['op']} {row['case']}": row["ratio"]
+        for row in results
+        if row["op"] in FUSED and row["ratio"] is not None
+    }
+    below = {name: ratio for name, ratio in ratios.items() if ratio < BAR}
+    return {"ratio": BAR, "ops": list(FUSED), "rows_with_peer": len(ratios), "below": below}
 
 
 def free() -> None:
