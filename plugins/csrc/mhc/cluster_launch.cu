@@ -40,11 +40,7 @@ int resident_clusters(const void* kernel, const ClusterShape& shape) {
     DSV4_REQUIRE(status == cudaSuccess, "the current CUDA device: %s", cudaGetErrorString(status));
     const std::lock_guard lock(mutex);
     const auto [entry, is_new] = known.try_emplace({device, kernel, shape.blocks, shape.shared_bytes}, 0);
-    if (is_new) {
-        entry->second = ask_device(kernel, shape);
-    } else if (shape.shared_bytes > kFreeBytes) {  // another shape may have set another limit
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-    }
+    if (is_new) entry->second = ask_device(kernel, shape);
     return entry->second;
 }
 

@@ -1,7 +1,7 @@
 // Launches in clusters, also of more than the eight blocks that every device allows.
 #pragma once
 
-#include "common/op.h"
+#include "common/launch.cuh"
 
 namespace dsv4::mhc {
 
@@ -16,18 +16,7 @@ int resident_clusters(const void* kernel, const ClusterShape& shape);
 template <class Params>
 void launch_clusters(const char* name, void (*kernel)(Params), int64_t clusters, const ClusterShape& shape,
                      cudaStream_t stream, const Params& params) {
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(shape.blocks), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(clusters * shape.blocks));
-    config.blockDim = dim3(shape.threads);
-    config.dynamicSmemBytes = shape.shared_bytes;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    cudaError_t status = cudaLaunchKernelEx(&config, kernel, Params(params));
-    if (status != cudaSuccess) fail("launch of %s: %s", name, cudaGetErrorString(status));
+    launch_kernel(name, kernel, {clusters * shape.blocks, shape.threads, shape.shared_bytes, shape.blocks}, stream, params);
 }
 
 }  // namespace dsv4::mhc

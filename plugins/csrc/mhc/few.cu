@@ -13,7 +13,7 @@ namespace {
 // Sum over the cluster of a token's dot product with row `lane` of fn, times rho.
 template <int Rows, int Tokens>
 __device__ __forceinline__ float mix_of_lane(Shared<Tokens>& shared, int token, int blocks, float eps, int hidden) {
-    wait_barrier(shared.sums_here, 0);
+    barrier_wait(&shared.sums_here, 0);
     float total = 0;
 #pragma unroll 8
     for (int block = 0; block < blocks; ++block) total += shared.sums_of[block][token][threadIdx.x % 32];
@@ -71,11 +71,11 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
     const float scale = p.site.scale[kind == Kind::kHead || lane < kStreams ? 0 : lane < 2 * kStreams ? 1 : 2];
 
     if (threadIdx.x == 0) {
-        init_barrier(shared.sums_here);
-        init_barrier(shared.squares_here);
-        fence_barriers();
-        expect(shared.sums_here, blocks * sizeof shared.sums);
-        expect(shared.squares_here, blocks * Tokens * 4);
+        barrier_init(&shared.sums_here, 1);
+        barrier_init(&shared.squares_here, 1);
+        barrier_init_done();
+        barrier_expect(&shared.sums_here, blocks * sizeof shared.sums);
+        barrier_expect(&shared.squares_here, blocks * Tokens * 4);
     }
     __syncthreads();
     cluster_arrive();
@@ -89,14 +89,14 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
     }
 
     for (int c = threadIdx.x * kVector; c < count; c += kWorkers * kVector) {
-        copy_async(norm_weight + c, p.site.norm_weight + begin + c);
+        copy_async<8>(shared_address(norm_weight + c), p.site.norm_weight + begin + c);
     }
     project<T, kind, Tokens>(p, first, begin, count, held, shared, rank, blocks);
     if (warp < Tokens) {
         const float mix = mix_of_lane<Rows>(shared, warp, blocks, p.site.eps, p.hidden);
         if (lane < kStreams) shared.pre[warp][lane] = sigmoid(mix * scale + base) + p.site.hc_eps;
     }
-    copies_wait();
+    wait_copies();
     workers_sync();
 
     const int token = threadIdx.x / kTeam, thread = threadIdx.x % kTeam;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
         const float sum = shared.x_squares[token][0] + shared.x_squares[token][1];
         send(shared.x_squares_of[rank][token], sum, shared.squares_here, thread);
     }
-    wait_barrier(shared.squares_here, 0);  // all blocks have sent, so none is written to after its end
+    barrier_wait(&shared.squares_here, 0);  // all blocks have sent, so none is written to after its end
     const float squares_sum = warp_sum(lane < blocks ? shared.x_squares_of[lane][token] : 0);
     const float norm = rsqrtf(squares_sum / p.hidden + p.site.eps);
     if (first + token >= p.tokens) return;

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "common/reduce.cuh"
-#include "mhc/cluster.cuh"
 #include "mhc/mix.cuh"
+#include "mhc/send.cuh"
 
 namespace dsv4::mhc {
 
@@ -30,12 +30,7 @@ struct Shared {
     uint64_t sums_here, squares_here;
 };
 
-__device__ __forceinline__ void workers_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kWorkers) : "memory"); }
-
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void workers_sync() { sync_threads<1, kWorkers>(); }
 
 // Lane l gets the sum over the warp of value l: each step sends away the half that other lanes will have.
 template <int Half = 16>

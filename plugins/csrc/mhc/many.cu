@@ -82,7 +82,7 @@ __device__ __forceinline__ void send_mixes(Exchange<L>& shared, const float (*pa
             shared.others[row][lane - kStreams] = sum;
         }
     }
-    fence_copies();
+    fence_async_proxy();
     __syncthreads();
     if (threadIdx.x < kBlocks) {
         const int to = threadIdx.x;
@@ -96,8 +96,8 @@ template <class L>
 __device__ __forceinline__ void receive_mixes(const Params& p, Exchange<L>& shared, Aside& aside, int rank, int count,
                                               int64_t first, int parity) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = rank * L::kMTiles + warp;
-    wait_barrier(shared.mixes_here, parity);
-    if (threadIdx.x == 0) expect(shared.mixes_here, Exchange<L>::kMixBytes);  // of the next tile
+    barrier_wait(&shared.mixes_here, parity);
+    if (threadIdx.x == 0) barrier_expect(&shared.mixes_here, Exchange<L>::kMixBytes);  // of the next tile
     const int row = threadIdx.x / 8, j = threadIdx.x % 8;
     if (row < L::kTile) {  // whole warps
         float sum = 0;
@@ -138,10 +138,10 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
 
     int tile = blockIdx.x / kBlocks;
     if (threadIdx.x == 0) {
-        for (uint64_t* barrier : {&full[0], &full[1], &shared.mixes_here, &shared.squares_here}) init_barrier(*barrier);
-        fence_barriers();
-        expect(shared.mixes_here, Exchange<L>::kMixBytes);
-        expect(shared.squares_here, Exchange<L>::kSquareBytes);
+        for (uint64_t* barrier : {&full[0], &full[1], &shared.mixes_here, &shared.squares_here}) barrier_init(barrier, 1);
+        barrier_init_done();
+        barrier_expect(&shared.mixes_here, Exchange<L>::kMixBytes);
+        barrier_expect(&shared.squares_here, Exchange<L>::kSquareBytes);
     }
     __syncthreads();
     cluster_arrive();
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
     for (int n = 0; tile < tiles; ++n, tile += clusters) {
         char* held = dynamic + n % 2 * L::kStage;
         const int64_t first = int64_t(tile) * L::kTile;
-        wait_barrier(full[n % 2], n / 2 % 2);
+        barrier_wait(&full[n % 2], n / 2 % 2);
         if constexpr (Post) {
             leave_tile<L>(p, held, first, begin);
             __syncthreads();
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
             const float sum = warp_sum(collapse_row<L>(held, shared.pre[row], row, x[i]));
             if (lane == 0) shared.x_squares[row] = sum;
         }
-        fence_copies();  // of the squares; and with Post, this stage was written by threads, and is next by copies
+        fence_async_proxy();  // of the squares; and with Post, this stage was written by threads, and is next by copies
         __syncthreads();
         if (warp == 0) {
             if (lane < kBlocks) {
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
             }
             fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
         }
-        wait_barrier(shared.squares_here, n % 2);
-        if (threadIdx.x == 0) expect(shared.squares_here, Exchange<L>::kSquareBytes);
+        barrier_wait(&shared.squares_here, n % 2);
+        if (threadIdx.x == 0) barrier_expect(&shared.squares_here, Exchange<L>::kSquareBytes);
 #pragma unroll
         for (int i = 0; i < L::kTokens; ++i) {
             const int row = warp * L::kTokens + i;

@@ -5,6 +5,7 @@
 // so that a thread's channels of a token lie side by side.
 #pragma once
 
+#include "common/mma.cuh"
 #include "mhc/many_tile.cuh"
 
 namespace dsv4::mhc {
@@ -35,11 +36,7 @@ struct Split {
 // d += a * b for 16 tokens, 16 channels and 8 columns.
 __device__ __forceinline__ void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                          const Fragment& b) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.pair0), "r"(b.pair1));
+    mma_bf16(d, a0, a1, a2, a3, b.pair0, b.pair1);
 }
 
 // fn for this warp: two parts into registers, the third to `low`.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/reduce.cuh"
-#include "mhc/cluster.cuh"
+#include "mhc/send.cuh"
 #include "mhc/mix.cuh"
 
 namespace dsv4::mhc {
@@ -68,7 +68,7 @@ __device__ __forceinline__ void fetch_tile(const Params& p, int tile, int begin,
     if (tokens <= 0) return;
     const int lane = threadIdx.x % 32;
     if (lane == 0) {
-        expect(full, tokens * (kStreams * L::kSlice + (L::kPost ? (kStreams + kStreams * kStreams) * 4 : 0)));
+        barrier_expect(&full, tokens * (kStreams * L::kSlice + (L::kPost ? (kStreams + kStreams * kStreams) * 4 : 0)));
     }
     __syncwarp();
     const bf16* streams = static_cast<const bf16*>(p.streams) + first * kStreams * p.hidden + begin;
