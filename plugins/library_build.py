@@ -46,9 +46,17 @@ def library_path(architectures: Sequence[str] = ("sm_90a",)) -> Path:
 
 
 def find_library(architecture: str) -> Path | None:
-    """A library that runs on `architecture`: what `DSV4_PLUGIN_LIBRARY` names, or one in the cache."""
+    """A library that runs on `architecture`: what `DSV4_PLUGIN_LIBRARY` names, or one in the cache.
+
+    Raises `PluginError` if the variable names no file.
+    """
     named = os.environ.get("DSV4_PLUGIN_LIBRARY")
     if named:
+        if not Path(named).is_file():
+            raise PluginError(
+                f"DSV4_PLUGIN_LIBRARY names {named}, which is no file; name a kernel library that "
+                "`dsv4-trt plugins build --output` wrote, or unset it"
+            )
         return Path(named)
     sources = _source_digest()
     others = [other for other in ARCHITECTURES if other != architecture]

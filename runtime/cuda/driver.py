@@ -79,9 +79,10 @@ def begin_capture(stream: int) -> None:
 def end_capture(stream: int) -> Any:
     """The executable graph of what was recorded."""
     graph = _call(cudart.cudaStreamEndCapture, stream)
-    executable = _call(cudart.cudaGraphInstantiate, graph, 0)
-    _call(cudart.cudaGraphDestroy, graph)
-    return executable
+    try:
+        return _call(cudart.cudaGraphInstantiate, graph, 0)
+    finally:
+        _call(cudart.cudaGraphDestroy, graph)
 
 
 def abandon_capture(stream: int) -> None:

@@ -128,6 +128,9 @@ def test_a_missing_cmake_is_said_clearly(tools, monkeypatch, tmp_path):
 
 def test_a_named_library_is_taken(tools, monkeypatch, tmp_path):
     monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", str(tmp_path / "mine.so"))
+    with pytest.raises(PluginError, match=r"DSV4_PLUGIN_LIBRARY names .*mine\.so.*unset"):
+        find_library("sm_90a")
+    (tmp_path / "mine.so").write_bytes(b"")
     assert find_library("sm_90a") == tmp_path / "mine.so"
 
 
