@@ -10,7 +10,7 @@ from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.graph import Graph, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
-from dsv4_trt.ladder import Ladder, StepLadders
+from dsv4_trt.ladder import StepLadders
 from dsv4_trt.plugins.costs import H200
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
@@ -19,12 +19,11 @@ from dsv4_trt.runtime.cuda.footprint import largest_program
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.rungs import step_ladders
 from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
 from dsv4_trt.runtime.graph_check import check_graph
 from dsv4_trt.runtime.open import check_one_rank
 from dsv4_trt.runtime.slabs import allocate_slabs
-
-_FINE_TOKENS = 256  # from here on, token rungs are this far apart: prefill pays for its padding
 
 
 class CudaEngine:
@@ -50,7 +49,7 @@ class CudaEngine:
         self.build = bundle.build
         self.layout = plan.layout
         self.plan = plan
-        self.ladders: StepLadders | None = _ladders(bundle)
+        self.ladders: StepLadders | None = step_ladders(bundle.build)
         self.owner: object = None
         graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
         for graph in graphs:
@@ -126,12 +125,3 @@ class CudaEngine:
             shape = (slab.shape[0], slab.shape[1])
             placed[value.name] = Placed.dense(slab.data_ptr(), DType.I8, shape)
         return placed
-
-
-def _ladders(bundle: Bundle) -> StepLadders:
-    build = bundle.build
-    most = build.max_num_tokens
-    fine = range(2 * _FINE_TOKENS, most, _FINE_TOKENS)
-    below = [rung for rung in Ladder.up_to(most).rungs if rung <= _FINE_TOKENS]
-    tokens = tuple(sorted({*below, *fine, most}))
-    return StepLadders(seqs=Ladder.up_to(build.max_batch_size), tokens=Ladder(tokens))

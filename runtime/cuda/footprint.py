@@ -8,6 +8,7 @@ from dsv4_trt.graph import Dim, Graph, ValueKind
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.program import Placed, Program
+from dsv4_trt.runtime.cuda.rungs import most_tokens
 from dsv4_trt.runtime.cuda.schedule import schedule
 
 _CONTEXT_BYTES = 1 << 30  # loaded kernels, captured graphs, torch's own pieces
@@ -31,7 +32,7 @@ def largest_program(graph: Graph, bundle: Bundle, library: Library, tails: int =
     """The graph at the most tokens, sequences and rows of logits of one step; at no address."""
     build, layout = bundle.build, bundle.layout
     sizes = {
-        "num_tokens": build.max_num_tokens,
+        "num_tokens": most_tokens(build),
         "num_seqs": build.max_batch_size,
         "num_seqs_plus_1": build.max_batch_size + 1,
         "num_logits": build.max_batch_size,
