@@ -20,6 +20,10 @@ __device__ __forceinline__ int cluster_size() {
 // Every thread of every block arrives and waits; what was written before is seen after.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
+}
 
 // Where nothing that was written has to be seen: the block has only come this far.
 __device__ __forceinline__ void cluster_arrive_relaxed() {

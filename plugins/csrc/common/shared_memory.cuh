@@ -22,6 +22,13 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
 // All copies that the calling thread has started have arrived.
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+// Copies in groups: those since the last group become one; later at most the latest `Pending` groups are under way.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Pending>
+__device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
 // Orders what this thread has written to shared memory before what the tensor cores read there and before bulk
 // copies out of it, once both sides have met at a barrier. It also waits for the thread's own copies under way.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -4,25 +4,18 @@
 #pragma once
 
 #include "common/dependent_launch.cuh"
+#include "common/mma.cuh"
 #include "gemm/skinny_epilogue.cuh"
 #include "gemm/skinny_stage.cuh"
 
 namespace dsv4::gemm {
 
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16) {
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    mma_bf16(d, a[0], a[1], a[2], a[3], b0, b1);
 }
 
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half) {
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    mma_f16(d, a[0], a[1], a[2], a[3], b0, b1);
 }
 
 // Adds one step: its four chunks times the token rows.
@@ -105,7 +98,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
     RowPair rows = row_pair<W>(p, item.group, item.row_tile * shape.row_warps + warp / depth_warps);
     rows.advance(int64_t(first + k) * F::kBytes, (first + k) * F::kScales);
     RowPair ahead = rows;
-    uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    uint32_t base = shared_address(shared);
     asm volatile("" : "+r"(base));  // kept, not found out again in every step
     const uint32_t ring = base + warp * F::kAhead * F::kStage;
     int step = first + k;
@@ -113,7 +106,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
 #pragma unroll
     for (int i = 0; i < F::kAhead; ++i) {
         if (step + i * depth_warps < last) F::copy(ahead, ring + i * F::kStage, lane);
-        end_copies();
+        commit_copies();
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
     }
     uint8_t scales_ahead[2] = {};
@@ -158,7 +151,7 @@ __device__ __forceinline__ void accumulate(const SkinnyParams& params, const Ite
         }
         __syncwarp();  // the stage has been read
         if (step + F::kAhead * depth_warps < last) F::copy(ahead, ring + landed, lane);
-        end_copies();
+        commit_copies();
         ahead.advance(depth_warps * F::kBytes, depth_warps * F::kScales);
         landed = landed == (F::kAhead - 1) * F::kStage ? 0 : landed + F::kStage;
         scales += depth_warps * NT * 8;
@@ -212,24 +205,7 @@ void launch_skinny(const Problem& problem, cudaStream_t stream) {
                    : shape.token_tiles == 2 ? skinny_kernel<W, T, 2>
                    : shape.token_tiles == 4 ? skinny_kernel<W, T, 4>
                                             : skinny_kernel<W, T, 8>;
-    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(shape.shared_bytes));
-    DSV4_REQUIRE(status == cudaSuccess, "%zu bytes of shared memory: %s", shape.shared_bytes,
-                 cudaGetErrorString(status));
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim = {static_cast<unsigned>(shape.split), 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(shape.blocks);
-    config.blockDim = dim3(kWarps * 32);
-    config.dynamicSmemBytes = shape.shared_bytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = shape.split > 1 ? 2 : 1;
-    status = cudaLaunchKernelEx(&config, kernel, params);
-    DSV4_REQUIRE(status == cudaSuccess, "launch of gemm skinny: %s", cudaGetErrorString(status));
+    launch_kernel("gemm skinny", kernel, {shape.blocks, kWarps * 32, shape.shared_bytes, shape.split, true}, stream, params);
 }
 
 }  // namespace dsv4::gemm

@@ -31,7 +31,7 @@ __device__ __forceinline__ void write_pair(const Problem& p, const Item& item, i
 }
 
 // Waits for the cluster where nothing that was written has to be seen: that others have read.
-__device__ __forceinline__ void cluster_wait() {
+__device__ __forceinline__ void cluster_sync_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
@@ -74,7 +74,7 @@ __device__ __forceinline__ void finish(const SkinnyParams& params, const Item& i
         }
         write_pair(params.problem, item, first_mtile + row_warp, n * 8 + t * 2 + j, a, b);
     }
-    if (shape.split > 1) cluster_wait(); else __syncthreads();
+    if (shape.split > 1) cluster_sync_relaxed(); else __syncthreads();
 }
 
 }  // namespace dsv4::gemm

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "common/numbers.cuh"
+#include "common/shared_memory.cuh"
 #include "gemm/problem.h"
 
 namespace dsv4::gemm {
@@ -23,10 +24,6 @@ constexpr int kChunks = 4;
 // Shared memory goes by its 32-bit addresses here: a step is short enough for address arithmetic to show.
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-__device__ __forceinline__ void copy_4(uint32_t to, const void* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 __device__ __forceinline__ uint4 read_16(uint32_t from) {
@@ -43,12 +40,10 @@ __device__ __forceinline__ uint8_t read_1(uint32_t from) {
     return static_cast<uint8_t>(v);
 }
 
-__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
 // All but the newest `Newest` groups of copies have arrived, for the whole warp.
 template <int Newest>
 __device__ __forceinline__ void await_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
+    wait_copies<Newest>();
     __syncwarp();
 }
 
@@ -184,7 +179,7 @@ struct Fragment<Weight::kE2M1, T> {
         for (int i = 0; i < 2; ++i) copy_16(stage + (i * 32 + lane) * 16, rows.weight[i]);
         // the four scales of a row at once, by one of its lanes
         const int r = lane % 4;
-        if (r < 2) copy_4(stage + 1024 + (r * 8 + lane / 4) * 4, rows.scale[0]);
+        if (r < 2) copy_async<4>(stage + 1024 + (r * 8 + lane / 4) * 4, rows.scale[0]);
     }
     __device__ void read(uint32_t stage, int lane) {
 #pragma unroll

@@ -1,66 +1,22 @@
-// Hopper's asynchronous parts as the `wide` kernels use them: 16-byte copies, mbarriers and warpgroup products.
+// Hopper's warpgroup products as the `wide` kernels use them, and copies that clear what they do not copy.
 #pragma once
 
-#include <stdint.h>
+#include "common/barrier.cuh"
+#include "common/cluster.cuh"
+#include "common/wgmma.cuh"
 
 namespace dsv4::gemm {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // Copies 16 bytes, or clears them where there is nothing to copy; `from` may then be any address.
-__device__ __forceinline__ void copy16(uint32_t to, const void* from, bool any) {
+__device__ __forceinline__ void copy_or_clear_16(uint32_t to, const void* from, bool any) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(any ? 16 : 0)
                  : "memory");
 }
 
-__device__ __forceinline__ void copy4(uint32_t to, const void* from, bool any) {
+__device__ __forceinline__ void copy_or_clear_4(uint32_t to, const void* from, bool any) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(any ? 4 : 0) : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits until this thread has at most Pending groups of copies under way.
-template <int Pending>
-__device__ __forceinline__ void wait_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
-// Orders what this thread wrote to shared memory before later reads by the tensor cores.
-__device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// Returns once the phase of this parity is complete; a fresh barrier counts as past its phase of parity 1.
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "AGAIN_%=:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra AGAIN_%=;\n"
-        "}\n" ::"r"(barrier), "r"(parity) : "memory");
-}
-
-// Of this block in its cluster.
-__device__ __forceinline__ int cluster_rank() {
-    int rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-// All threads of all blocks of the cluster; what they wrote to shared memory before is seen after it.
-__device__ __forceinline__ void sync_cluster() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // From another block's shared memory, at the place that has this address in one's own.
@@ -73,36 +29,6 @@ __device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
 
 // One of the named barriers 1 to 15, for the 128 threads of a warpgroup.
 __device__ __forceinline__ void sync_warpgroup(int name) { asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory"); }
-
-template <int Registers>
-__device__ __forceinline__ void more_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-template <int Registers>
-__device__ __forceinline__ void fewer_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
-// Before products, when registers that they use have been written.
-__device__ __forceinline__ void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-
-__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Waits until at most Pending groups of this warpgroup's products are under way.
-template <int Pending>
-__device__ __forceinline__ void products_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
-}
-
-// Rows of 128 bytes, K innermost, their 16-byte chunks exchanged by the 128-byte swizzle (chunk index xor
-// row % 8); the tile starts at a multiple of 1,024 bytes. 32 bytes along K are +2 in the low word.
-__device__ __forceinline__ uint64_t swizzled_tile(uint32_t address) {
-    constexpr uint64_t kSwizzle128 = uint64_t(1) << 62;
-    constexpr uint64_t kEightRows = uint64_t(1024 >> 4) << 32;  // bytes from 8 rows to the next 8
-    constexpr uint64_t kUnused = uint64_t(1) << 16;             // the leading offset means nothing here
-    return kSwizzle128 | kEightRows | kUnused | ((address & 0x3FFFF) >> 4);
-}
 
 #define DSV4_ACC8(i) \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
@@ -143,11 +69,11 @@ __device__ __forceinline__ void multiply_add(float (&d)[64], const uint32_t* a, 
 // Four such products along 64 inputs, as one group; `b` is where the swizzled tile lies.
 template <int N>
 __device__ __forceinline__ void multiply_line(float (&d)[64], const uint32_t (&a)[16], uint32_t b) {
-    const uint64_t tile = swizzled_tile(b);
-    products_fence();
+    const uint64_t tile = wgmma_operand(b);
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; ++step) multiply_add<N>(d, a + 4 * step, tile + 2 * step);
-    products_commit();
+    wgmma_commit();
 }
 
 // For kGrain * parts tokens, of which there are more than kLeast and at most kMost; halves that range until one
@@ -161,12 +87,6 @@ __device__ __forceinline__ void multiply_parts(int parts, float (&d)[64], const 
         if (parts * kGrain > kMiddle) return multiply_parts<kGrain, kMiddle, kMost>(parts, d, a, b);
         multiply_parts<kGrain, kLeast, kMiddle>(parts, d, a, b);
     }
-}
-
-// The compiler moves no use of these accumulators across this.
-__device__ __forceinline__ void hold(float (&d)[64]) {
-#pragma unroll
-    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 #endif

@@ -82,7 +82,7 @@ struct Consumer : Sums<kBlocks> {
                 decode(a[turn], block, stage);
                 // one loop for all widths: as many loops would not find enough registers
                 multiply_parts<kGrain>(parts, sums[block], a[turn], shared_address(stages) + slot * Layout::kStage);
-                products_wait<1>();
+                wgmma_wait<1>();
                 if (block == 0 && stage > range.first) release(before);  // all its products are done
                 if (block == kBlocks - 1) {
                     before = slot;
@@ -90,7 +90,7 @@ struct Consumer : Sums<kBlocks> {
                 }
             }
         }
-        products_wait<0>();
+        wgmma_wait<0>();
 #pragma unroll
         for (int block = 0; block < kBlocks; ++block) hold(sums[block]);
         release(before);
@@ -135,7 +135,7 @@ struct Consumer : Sums<kBlocks> {
         for (int i = 0; i < kWideSplitTokens / 2; ++i) {
             if (i / 8 < parts) shown[i * 256] = sums[0][i];
         }
-        sync_cluster();
+        cluster_sync();
 #pragma unroll
         for (int i = 0; i < kWideSplitTokens / 2; ++i) {
             if (i / 8 >= parts || (i / 4 & (p.splits - 1)) != rank) continue;
@@ -144,7 +144,7 @@ struct Consumer : Sums<kBlocks> {
             for (int block = 0; block < p.splits; ++block) sum += load_from_block(place, block);
             sums[0][i] = sum;
         }
-        sync_cluster();
+        cluster_sync();
     }
 
     __device__ void run() {

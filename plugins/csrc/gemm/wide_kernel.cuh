@@ -45,28 +45,9 @@ __global__ void __launch_bounds__(kWideThreads, 1) wide_kernel(const __grid_cons
 template <Weight kFormat, int kBlocks>
 void start_wide(const WideParams& params, int blocks, cudaStream_t stream) {
     constexpr int kBytes = Shared<kFormat, kBlocks>::kBytes;
-    const auto kernel = wide_kernel<kFormat, kBlocks>;
-    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    DSV4_REQUIRE(status == cudaSuccess, "%d bytes of shared memory: %s", kBytes, cudaGetErrorString(status));
-    cudaLaunchAttribute attributes[2] = {};
-    int count = 0;
-    if (params.splits > 1) {
-        attributes[count].id = cudaLaunchAttributeClusterDimension;
-        attributes[count++].val.clusterDim = {static_cast<unsigned>(params.splits), 1, 1};
-    }
-    if (params.after_inputs) {
-        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks * params.splits);
-    config.blockDim = dim3(kWideThreads);
-    config.dynamicSmemBytes = kBytes;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = count;
-    status = cudaLaunchKernelEx(&config, kernel, params);
-    DSV4_REQUIRE(status == cudaSuccess, "launch of gemm.wide: %s", cudaGetErrorString(status));
+    launch_kernel("gemm wide", wide_kernel<kFormat, kBlocks>,
+                  {int64_t(blocks) * params.splits, kWideThreads, kBytes, params.splits, params.after_inputs}, stream,
+                  params);
 }
 
 template <Weight kFormat>

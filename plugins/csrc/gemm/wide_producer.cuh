@@ -74,7 +74,7 @@ struct Producer {
         for (int i = 0; i < kTokenPasses; ++i) {
             if (i >= s.token_passes) break;
             const bool any = s.x_row[i] != ~0u;
-            copy16(x_to + i * 2048, s.x + (any ? (uint64_t(s.x_row[i]) << 4) : 0) + stage * 128, any);
+            copy_or_clear_16(x_to + i * 2048, s.x + (any ? (uint64_t(s.x_row[i]) << 4) : 0) + stage * 128, any);
         }
         asm volatile("" : "+r"(unit));  // rows are worked out here, not kept in registers that are not there
         const int m = thread / kChunks, chunk = thread % kChunks;
@@ -85,14 +85,14 @@ struct Producer {
         for (int i = 0; i < kPasses; ++i) {
             const int rows = whole(i) * unit + part(i) * part_rows;
             const bool any = rows < s.left;
-            copy16(weight_to + i * 2048, weight + int64_t(any ? rows : 0) * p.weight_row, any);
+            copy_or_clear_16(weight_to + i * 2048, weight + int64_t(any ? rows : 0) * p.weight_row, any);
         }
         if constexpr (kFormat == Weight::kE2M1) {
 #pragma unroll
             for (int i = 0; i < kBlocks; ++i) {
                 const int rows = i * (8 / kBlocks) * unit;
                 const bool any = rows < s.scales_left;
-                copy4(to + Layout::kScales + (thread + 128 * i) * 4,
+                copy_or_clear_4(to + Layout::kScales + (thread + 128 * i) * 4,
                       s.scales + int64_t(any ? rows : 0) * p.scale_row + stage / 2 * 4, any);
             }
         }
@@ -133,7 +133,7 @@ struct Producer {
             }
             if (splits > 1) {
                 finish();
-                sync_cluster(), sync_cluster();  // those of Consumer::exchange
+                cluster_sync(), cluster_sync();  // those of Consumer::exchange
             }
         }
         finish();

@@ -70,8 +70,8 @@ struct Sums {
         const bool any = thread < tile.count;
         const int packed = tile.begin + thread;
         const uint32_t to = shared_address(tokens.row + thread);
-        if (p.scatter) copy4(to, p.scatter + (any ? packed : 0), any);
-        if (p.row_weights) copy4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
+        if (p.scatter) copy_or_clear_4(to, p.scatter + (any ? packed : 0), any);
+        if (p.row_weights) copy_or_clear_4(to + sizeof tokens.row, p.row_weights + (any ? packed : 0), any);
         commit_copies();
     }
 
