@@ -19,7 +19,7 @@ from dsv4_trt.cli.options import (
     precision_option,
 )
 from dsv4_trt.cli.profile_text import profile_text
-from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
+from dsv4_trt.errors import BundleMismatch, CheckpointError, ConfigError, RequestError
 
 if TYPE_CHECKING:
     from dsv4_trt.runtime.bundle import Bundle
@@ -97,6 +97,8 @@ def command(
         raise RequestError("--stop needs text; give the prompt with --prompt")
     assert token_ids is not None
     check_request(bundle, token_ids, params)
+    if profile:
+        check_can_profile(device)
     prepare_kernels(bundle, device)
     with open_llm(bundle, tokenizer, len(token_ids), params, device) as llm:
         profiler = llm.profile() if profile else None
@@ -108,6 +110,16 @@ def command(
             show(request, as_text=tokenizer is not None, with_logprobs=params.logprobs is not None)
     if profiler is not None:
         click.echo(profile_text(profiler), err=as_json)
+
+
+def check_can_profile(device: str) -> None:
+    """Refuses `--profile` on a CPU before weights are loaded."""
+    from dsv4_trt.runtime.open import resolve_device
+
+    if resolve_device(device) == "cpu":
+        raise ConfigError(
+            "--profile times ops on a GPU; run it with --device cuda where there is one, or leave it out"
+        )
 
 
 def load_tokenizer(bundle: Bundle) -> Tokenizer:

@@ -68,6 +68,7 @@ def _report(files: _Files) -> Report:
         "precisions": files.precisions,
         **tensor_report((file, read_header(file).tensors) for file in found),
         "missing_weights": [str(file) for file in missing],
+        "dummy_weights": not files.rank_places,
         "graphs": {
             precision: {part: graph.to_json() for part, graph in parts.items()}
             for precision, parts in files.graphs.items()

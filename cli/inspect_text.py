@@ -28,6 +28,8 @@ def print_report(report: Report) -> None:
             console.print(rows_table(title, report[part]))
     for path in report.get("missing_weights", ()):
         console.print(f"weights not found: {escape(path)}", soft_wrap=True)
+    if report.get("dummy_weights"):
+        console.print("no weights: an engine makes them up on its GPU (build --dummy-weights)")
     for precision, parts in report.get("graphs", {}).items():
         for part, data in parts.items():
             console.print(_graph(f"graph {part}, {precision}", data))

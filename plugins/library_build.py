@@ -89,7 +89,7 @@ def find_nvcc() -> Path:
 
 
 def find_tool(name: str) -> str | None:
-    """`cmake` or `ninja`: beside this Python, also in an environment that is not activated, or on the PATH."""
+    """`cmake` or `ninja`: beside this Python, whose environment may not be activated, or on the PATH."""
     return shutil.which(name, path=_search_path())
 
 

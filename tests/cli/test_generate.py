@@ -245,3 +245,10 @@ def test_the_logits_file_has_the_permissions_of_any_new_file(engine_dir, tmp_pat
     run_cli("logits", "--engine_dir", engine_dir, "--prompts", prompts, "--output", out)
     assert out.stat().st_mode == prompts.stat().st_mode
     assert sorted(tmp_path.iterdir()) == [out, prompts]
+
+
+def test_a_profile_of_a_cpu_is_refused_before_anything_is_loaded(engine_dir, monkeypatch):
+    monkeypatch.setattr("dsv4_trt.cli.generate.open_llm", None)
+    arguments = ["--engine_dir", str(engine_dir), "--token_ids", "0", "--device", "cpu"]
+    with pytest.raises(ConfigError, match="--profile times ops on a GPU"):
+        command.main([*arguments, "--profile"], standalone_mode=False)

@@ -224,3 +224,10 @@ def test_damaged_products(home, tmp_path):
             inspect(tmp_path / "engine")
         path.write_text(whole)
     assert report(tmp_path / "engine")["kind"] == "engine bundle"
+
+
+def test_a_bundle_without_weights_says_so(tmp_path):
+    out = tmp_path / "dummy"
+    run_cli("build", "--preset", "tiny", "--dummy-weights", "--output_dir", out)
+    assert report(out)["dummy_weights"] is True
+    assert "no weights: an engine makes them up" in run_cli("inspect", out)
