@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from safetensors import safe_open
 
 from dsv4_trt.builder.bundle import build_bundle
+from dsv4_trt.builder.dummy_checkpoint import dummy_checkpoint
 from dsv4_trt.cli.inspect import command
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.convert.conversion import ConvertOptions, prepare
@@ -228,6 +229,6 @@ def test_damaged_products(home, tmp_path):
 
 def test_a_bundle_without_weights_says_so(tmp_path):
     out = tmp_path / "dummy"
-    run_cli("build", "--preset", "tiny", "--dummy-weights", "--output_dir", out)
+    build_bundle(dummy_checkpoint(TINY, mtp=True), out, BuildSpec())
     assert report(out)["dummy_weights"] is True
-    assert "no weights: an engine makes them up" in run_cli("inspect", out)
+    assert "no weights: an engine makes them up" in inspect(out)
