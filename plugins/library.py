@@ -50,8 +50,8 @@ class CallArg(ctypes.Structure):
     )
 
 
-class StepArg(ctypes.Structure):
-    """`Dsv4Step`: a call of a network, its workspace, its stream and the events around it."""
+class LaunchArg(ctypes.Structure):
+    """`Dsv4Launch`: a call of a network, its workspace, its stream and the events around it."""
 
     _fields_ = (
         ("call", CallArg),
@@ -109,12 +109,12 @@ class Library:
 
     def run(
         self,
-        steps: ctypes.Array[StepArg],
+        launches: ctypes.Array[LaunchArg],
         streams: ctypes.Array[ctypes.c_void_p],
         events: ctypes.Array[ctypes.c_void_p],
     ) -> None:
         """Put a network's calls on its streams, in their order."""
-        self._check(self._c.dsv4_run(steps, ctypes.c_int32(len(steps)), streams, events))
+        self._check(self._c.dsv4_run(launches, ctypes.c_int32(len(launches)), streams, events))
 
     def scatter(self, target: int, places: int, values: int, count: int, stream: int) -> None:
         """`target[places[i]] = values[i]`, int32 on the device."""

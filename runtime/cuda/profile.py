@@ -58,8 +58,8 @@ class Profiler:
             driver.free_with(self, events)
             self._events += events
         driver.record_event(self._events[0], stream)
-        for index, (call, step) in enumerate(zip(program.calls, program.steps, strict=True)):
-            program.library.launch(call, step.workspace or 0, step.workspace_bytes, stream)
+        for index, (call, launch) in enumerate(zip(program.calls, program.launches, strict=True)):
+            program.library.launch(call, launch.workspace or 0, launch.workspace_bytes, stream)
             driver.record_event(self._events[index + 1], stream)
         driver.wait_for_event(self._events[len(nodes)])
         phase = "decode" if all(span.fed == 1 for span in spans) else "prefill"

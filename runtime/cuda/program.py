@@ -9,7 +9,7 @@ from math import prod
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Graph, Node, Value
-from dsv4_trt.plugins.library import Call, Library, StepArg, TensorArg, set_tensor
+from dsv4_trt.plugins.library import Call, LaunchArg, Library, TensorArg, set_tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.cuda.memory import Arena
 from dsv4_trt.runtime.cuda.schedule import Placement
@@ -52,7 +52,7 @@ class Program:
         self._tensors: list[tuple[TensorArg, str]] = []  # whose address is in the arena
         self._offsets: dict[str, int] = {}
         self._workspaces: list[tuple[int, int]] = []  # offset, bytes
-        self.steps = (StepArg * len(graph.nodes))()
+        self.launches = (LaunchArg * len(graph.nodes))()
         self._placed = dict(bound)
         arena = Arena()
         for node, placement in zip(graph.nodes, placements, strict=True):
@@ -63,14 +63,14 @@ class Program:
         """Put the program into an arena at a device address."""
         for tensor, value in self._tensors:
             tensor.data = base + self._offsets[value]
-        for step, (offset, nbytes) in zip(self.steps, self._workspaces, strict=True):
-            step.workspace = base + offset if nbytes else None
+        for launch, (offset, nbytes) in zip(self.launches, self._workspaces, strict=True):
+            launch.workspace = base + offset if nbytes else None
 
     def run(
         self, streams: ctypes.Array[ctypes.c_void_p], events: ctypes.Array[ctypes.c_void_p]
     ) -> None:
         """Put all launches on the streams; events are those of `events` by number."""
-        self.library.run(self.steps, streams, events)
+        self.library.run(self.launches, streams, events)
 
     def tensor(self, value: str) -> Placed:
         """Dtype and shape of a value at this program's sizes."""
@@ -95,7 +95,7 @@ class Program:
             if value in self._offsets:
                 arena.give_back(self._offsets[value], stream, placement.epoch)
         self._workspaces.append((offset, nbytes))
-        self._fill_step(len(self.calls), call, placement, nbytes)
+        self._fill_launch(len(self.calls), call, placement, nbytes)
         self.calls.append(call)
 
     def _take(self, value: Value, placement: Placement, sizes: Sizes, arena: Arena) -> None:
@@ -110,12 +110,12 @@ class Program:
         if name in self._offsets:
             self._tensors.append((arg, name))
 
-    def _fill_step(self, index: int, call: Call, placement: Placement, nbytes: int) -> None:
-        step = self.steps[index]
-        step.call, step.workspace_bytes, step.stream = call.arg, nbytes, placement.stream
-        step.record = self.events.get(index, -1)
-        step.num_waits = len(placement.waits)
-        step.waits[: len(placement.waits)] = [self.events[i] for i in placement.waits]
+    def _fill_launch(self, index: int, call: Call, placement: Placement, nbytes: int) -> None:
+        launch = self.launches[index]
+        launch.call, launch.workspace_bytes, launch.stream = call.arg, nbytes, placement.stream
+        launch.record = self.events.get(index, -1)
+        launch.num_waits = len(placement.waits)
+        launch.waits[: len(placement.waits)] = [self.events[i] for i in placement.waits]
 
 
 def _number_events(placements: Sequence[Placement]) -> dict[int, int]:

@@ -13,10 +13,8 @@ from typing import NamedTuple
 from dsv4_trt.graph import Graph, Node, ValueKind
 
 NUM_STREAMS = 3
-_SEEDS = {"index_topk": 2, "shared_expert": 1}  # ops that head a side stream
-
-
 MANY = -1  # several streams
+_SEEDS = {"index_topk": 2, "shared_expert": 1}  # ops that head a side stream
 
 
 class Freed(NamedTuple):

@@ -11,7 +11,14 @@ import torch
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins import library as library_module
-from dsv4_trt.plugins.library import CallArg, Library, StepArg, TensorArg, load_library, set_tensor
+from dsv4_trt.plugins.library import (
+    CallArg,
+    LaunchArg,
+    Library,
+    TensorArg,
+    load_library,
+    set_tensor,
+)
 from dsv4_trt.plugins.library_build import find_library
 from dsv4_trt.plugins.ops import OPS
 
@@ -79,5 +86,5 @@ def test_a_launch_without_a_gpu_is_an_error(library):
 
 
 def test_structures_have_the_sizes_of_the_c_interface():
-    sizes = {TensorArg: 80, CallArg: 32, StepArg: 80}
+    sizes = {TensorArg: 80, CallArg: 32, LaunchArg: 80}
     assert {structure: ctypes.sizeof(structure) for structure in sizes} == sizes

@@ -41,9 +41,9 @@ typedef struct Dsv4Call {
     const Dsv4Attr* attrs;
 } Dsv4Call;
 
-// One op of a whole network: what it waits for, where it runs, what others wait for.
+// One op call of a whole network: what it waits for, where it runs, what others wait for.
 #define DSV4_MAX_WAITS 4
-typedef struct Dsv4Step {
+typedef struct Dsv4Launch {
     Dsv4Call call;
     void* workspace;
     size_t workspace_bytes;
@@ -51,15 +51,15 @@ typedef struct Dsv4Step {
     int32_t record;                 // index of the event to record behind it, -1 for none
     int32_t num_waits;
     int32_t waits[DSV4_MAX_WAITS];  // indices of events that come before it
-} Dsv4Step;
+} Dsv4Launch;
 
 // All return 0, or 1 with a message in dsv4_last_error() of the calling thread.
 DSV4_EXPORT int32_t dsv4_find_op(const char* name, int32_t* op);
 DSV4_EXPORT int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes);  // from shapes, dtypes and attributes alone
 DSV4_EXPORT int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
-// Puts a network on its streams; stops at the first step that fails.
-DSV4_EXPORT int32_t dsv4_run(const Dsv4Step* steps, int32_t count, const cudaStream_t* streams,
+// Puts a network on its streams; stops at the first launch that fails.
+DSV4_EXPORT int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cudaStream_t* streams,
                              const cudaEvent_t* events);
 
 // target[places[i]] = values[i], all int32 on the device: what changed in block tables since the last step.

@@ -68,13 +68,13 @@ void check(cudaError_t status, const char* what) {
     DSV4_REQUIRE(status == cudaSuccess, "%s: %s", what, cudaGetErrorString(status));
 }
 
-void run_step(const Dsv4Step& step, const cudaStream_t* streams, const cudaEvent_t* events) {
-    const cudaStream_t stream = streams[step.stream];
-    for (int i = 0; i < step.num_waits; ++i) {
-        check(cudaStreamWaitEvent(stream, events[step.waits[i]], 0), "waiting for an event");
+void put_launch(const Dsv4Launch& launch, const cudaStream_t* streams, const cudaEvent_t* events) {
+    const cudaStream_t stream = streams[launch.stream];
+    for (int i = 0; i < launch.num_waits; ++i) {
+        check(cudaStreamWaitEvent(stream, events[launch.waits[i]], 0), "waiting for an event");
     }
-    launch_checked(step.call, step.workspace, step.workspace_bytes, stream);
-    if (step.record >= 0) check(cudaEventRecord(events[step.record], stream), "recording an event");
+    launch_checked(launch.call, launch.workspace, launch.workspace_bytes, stream);
+    if (launch.record >= 0) check(cudaEventRecord(events[launch.record], stream), "recording an event");
 }
 
 int device_attribute(cudaDeviceAttr attribute) {
@@ -124,9 +124,9 @@ int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_byte
     });
 }
 
-int32_t dsv4_run(const Dsv4Step* steps, int32_t count, const cudaStream_t* streams, const cudaEvent_t* events) {
+int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cudaStream_t* streams, const cudaEvent_t* events) {
     for (int32_t i = 0; i < count; ++i) {
-        const int32_t status = guarded(&steps[i].call, [&] { run_step(steps[i], streams, events); });
+        const int32_t status = guarded(&launches[i].call, [&] { put_launch(launches[i], streams, events); });
         if (status) return status;
     }
     return 0;

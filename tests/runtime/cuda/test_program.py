@@ -81,16 +81,17 @@ def test_absent_tensors_have_rank_0(program):
             assert (arg.rank > 0) == (param in node.inputs)
 
 
-def test_steps_carry_streams_events_and_workspaces(program):
+def test_launches_carry_streams_events_and_workspaces(program):
     program, _ = program
     recorded = {}
-    for index, (step, placement) in enumerate(zip(program.steps, program.placements, strict=True)):
-        assert step.stream == placement.stream
-        assert step.workspace_bytes == WORKSPACE
-        assert BASE <= step.workspace <= BASE + program.arena_bytes - WORKSPACE
-        assert [recorded[e] for e in step.waits[: step.num_waits]] == placement.waits
-        if step.record >= 0:
-            recorded[step.record] = index
+    pairs = zip(program.launches, program.placements, strict=True)
+    for index, (launch, placement) in enumerate(pairs):
+        assert launch.stream == placement.stream
+        assert launch.workspace_bytes == WORKSPACE
+        assert BASE <= launch.workspace <= BASE + program.arena_bytes - WORKSPACE
+        assert [recorded[e] for e in launch.waits[: launch.num_waits]] == placement.waits
+        if launch.record >= 0:
+            recorded[launch.record] = index
     assert len(recorded) == sum(p.recorded for p in program.placements)
 
 
