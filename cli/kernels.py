@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def prepare_kernels(bundle: Bundle, device: str) -> None:
     if resolve_device(device) != "cuda":
         return
     check_one_rank(bundle)
+    import_module("dsv4_trt.runtime.cuda.driver")  # a package that is missing is said first
     architecture = device_architecture()
     assert architecture is not None, "there is a GPU"
     if find_library(architecture) is None:

@@ -21,7 +21,7 @@ mkdir -p demo
 step make-checkpoint --preset tiny --seed 0 --output_dir demo/hf
 step convert --model_dir demo/hf --output_dir demo/checkpoint
 step build --checkpoint_dir demo/checkpoint --output_dir demo/engine --max_seq_len 4096
-step generate --engine_dir demo/engine --prompt "$prompt" --max_tokens 16 --seed 0
+step generate --engine_dir demo/engine --prompt "$prompt" --max_tokens 16 --seed 0 --device cpu
 
 cat <<TEXT
 

@@ -1,6 +1,7 @@
 """`dsv4-trt plugins`: where the library is copied to, and what stops before anything is compiled."""
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,8 @@ from dsv4_trt.errors import ConfigError
 from dsv4_trt.mapping import Mapping
 from dsv4_trt.plugins import library_build
 from dsv4_trt.runtime import open as runtime_open
+
+DRIVER = "dsv4_trt.runtime.cuda.driver"
 
 
 @pytest.fixture
@@ -71,7 +74,11 @@ def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, caps
     monkeypatch.setattr(runtime_open, "resolve_device", lambda device: device)
     monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
     monkeypatch.setattr(library_build, "find_library", found.__getitem__)
+    monkeypatch.setitem(sys.modules, DRIVER, None)  # as where cuda-python is not installed
     prepare_kernels(bundle, "cpu")
+    with pytest.raises(ImportError):
+        prepare_kernels(bundle, "cuda")
+    monkeypatch.setitem(sys.modules, DRIVER, ModuleType(DRIVER))
     assert built == []
     prepare_kernels(bundle, "cuda")
     assert built == [("sm_90a",)]
