@@ -2,9 +2,7 @@
 //
 // Channel bits 0-2 and 6 of the transform are butterflies inside a lane, bits 3-5 between the eight lanes.
 // The rotated channels lie in the upper half, so every lane rotates as many pairs.
-#include "common/numbers.cuh"
-#include "common/reduce.cuh"
-#include "common/rope.cuh"
+#include "common/vectors.cuh"
 #include "indexer_q/indexer_q.h"
 #include "indexer_q/store.cuh"
 #include "op_table.h"
@@ -29,8 +27,8 @@ __device__ __forceinline__ void load(const bf16* from, float* x) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        x[2 * i] = __uint_as_float(word[i] << 16);
-        x[2 * i + 1] = __uint_as_float(word[i] & 0xFFFF0000u);
+        x[2 * i] = bf16_low(word[i]);
+        x[2 * i + 1] = bf16_high(word[i]);
     }
 }
 
@@ -38,10 +36,9 @@ __device__ __forceinline__ void load(const bf16* from, float* x) {
 template <class T>
 __device__ __forceinline__ void round_pair(float& a, float& b) {
     if constexpr (sizeof(T) == 2) {
-        const float pair[2] = {a, b};
-        const uint32_t word = bf16_pair(pair);
-        a = __uint_as_float(word << 16);
-        b = __uint_as_float(word & 0xFFFF0000u);
+        const uint32_t pair = bf16_pair(a, b);
+        a = bf16_low(pair);
+        b = bf16_high(pair);
     }
 }
 

@@ -1,14 +1,13 @@
 // Quantizes a transformed head and writes its row; a head is eight lanes of 16 channels, as in launch.cu.
 #pragma once
 
-#include "common/numbers.cuh"
-#include "common/reduce.cuh"
+#include "common/vectors.cuh"
 #include "indexer_q/indexer_q.h"
 
 namespace dsv4::indexer_q {
 
 // NaN if one of eight values is NaN.
-__device__ __forceinline__ float largest(const float* x) {
+__device__ __forceinline__ float largest_of_eight(const float* x) {
     float amax = fabsf(x[0]);
 #pragma unroll
     for (int i = 1; i < 8; ++i) amax = max_nan(amax, fabsf(x[i]));
@@ -43,21 +42,6 @@ __device__ __forceinline__ uint32_t e2m1_encode_8(const float* x, float inverse)
     return codes;
 }
 
-__device__ __forceinline__ uint32_t e4m3_encode_4(const float* x, float inverse) {
-    uint32_t codes = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        const float2 pair = {__fmul_rn(x[i], inverse), __fmul_rn(x[i + 1], inverse)};
-        codes |= uint32_t(__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3)) << (8 * i);
-    }
-    return codes;
-}
-
-__device__ __forceinline__ uint32_t bf16_pair(const float* x) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(x[0], x[1]);
-    return reinterpret_cast<const uint32_t&>(pair);
-}
-
 // x[8 * half + i] is channel 64 * half + 8 * lane + i of head `row`. Returns what the head's weight takes
 // over: the scale of an fp8 row, else 1. All lanes of the warp must come here; only `valid` ones write.
 template <class T, Format kFormat>
@@ -66,7 +50,7 @@ __device__ __forceinline__ float store(const Params& p, int64_t row, int lane, c
         uint32_t bytes[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            bytes[half] = act4_scale(largest_of_lanes<4>(largest(x + 8 * half)));
+            bytes[half] = act4_scale(largest_of_lanes<4>(largest_of_eight(x + 8 * half)));
             const uint32_t codes = e2m1_encode_8<T>(x + 8 * half, e8m0_inverse(bytes[half]));
             if (valid) reinterpret_cast<uint32_t*>(p.out)[row * 16 + 8 * half + lane] = codes;
         }
@@ -75,11 +59,11 @@ __device__ __forceinline__ float store(const Params& p, int64_t row, int lane, c
         if (valid && lane == 0) reinterpret_cast<uint32_t*>(p.out_scale)[row] = own | other << 8;
         return 1.0f;
     } else if constexpr (kFormat == Format::kFp8) {
-        const uint8_t byte = act8_scale(largest_of_lanes<8>(max_nan(largest(x), largest(x + 8))));
+        const uint8_t byte = act8_scale(largest_of_lanes<8>(max_nan(largest_of_eight(x), largest_of_eight(x + 8))));
         const float inverse = e8m0_inverse(byte);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint2 codes = {e4m3_encode_4(x + 8 * half, inverse), e4m3_encode_4(x + 8 * half + 4, inverse)};
+            const uint2 codes = {e4m3_four(x + 8 * half, inverse), e4m3_four(x + 8 * half + 4, inverse)};
             if (valid) reinterpret_cast<uint2*>(p.out)[row * 16 + 8 * half + lane] = codes;
         }
         return e8m0_decode(byte);
@@ -87,7 +71,8 @@ __device__ __forceinline__ float store(const Params& p, int64_t row, int lane, c
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float* from = x + 8 * half;
-            const uint4 words = {bf16_pair(from), bf16_pair(from + 2), bf16_pair(from + 4), bf16_pair(from + 6)};
+            const uint4 words = {bf16_pair(from[0], from[1]), bf16_pair(from[2], from[3]), bf16_pair(from[4], from[5]),
+                                 bf16_pair(from[6], from[7])};
             if (valid) reinterpret_cast<uint4*>(p.out)[row * 16 + 8 * half + lane] = words;
         }
         return 1.0f;
