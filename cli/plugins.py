@@ -15,7 +15,15 @@ from dsv4_trt.cli.options import json_option, option
 def _architectures(
     _: click.Context, __: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    return None if value is None else tuple(part.strip() for part in value.split(","))
+    from dsv4_trt.plugins.library_build import ARCHITECTURES
+
+    if value is None:
+        return None
+    named = tuple(part.strip() for part in value.split(","))
+    for part in named:
+        if part not in ARCHITECTURES:
+            raise click.BadParameter(f"'{part}' is unknown; expected {', '.join(ARCHITECTURES)}")
+    return named
 
 
 @click.group()

@@ -91,3 +91,10 @@ def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, caps
     prepare_kernels(bundle, "cuda")
     assert len(built) == 1
     assert capsys.readouterr().err == ""
+
+
+def test_an_unknown_architecture_is_a_wrong_command_line(built):
+    result = run("--arch", "sm_90a,sm_90")
+    assert result.exit_code == 2
+    assert "'sm_90' is unknown; expected sm_90a, sm_100a" in result.output
+    assert built == []
