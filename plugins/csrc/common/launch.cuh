@@ -1,6 +1,7 @@
 // Launches with what <<<>>> has no words for: clusters, and an early start.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "common/op.h"
@@ -15,13 +16,13 @@ struct LaunchShape {
     bool starts_early = false;  // while the kernel ahead on the stream still runs: see dependent_launch.cuh
 };
 
-// Raises the kernel's limit of shared memory where a block wants more than the 48 KiB that need no asking.
+// Raises the kernel's limit of dynamic shared memory: 48 KiB need no asking, but static shared memory counts too.
 template <class... Params>
 void launch_kernel(const char* name, void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream,
                    const std::type_identity_t<Params>&... params) {
-    if (shape.shared_bytes > 48 * 1024) {
-        const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                        static_cast<int>(shape.shared_bytes));
+    if (shape.shared_bytes > 0) {
+        const int limit = static_cast<int>(std::max<size_t>(shape.shared_bytes, 48 * 1024));
+        const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit);
         DSV4_REQUIRE(status == cudaSuccess, "%zu bytes of shared memory for %s: %s", shape.shared_bytes, name,
                      cudaGetErrorString(status));
     }
