@@ -41,9 +41,11 @@ TARGET_MS = 14.0  # of a decode step of all 43 layers of Flash, one sequence at 
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--preset", choices=PRESETS, default="flash")
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--preset", choices=PRESETS, default="flash", help="whose widths")
+    parser.add_argument("--layers", type=int, default=8, help="of the first layers, how many")
     args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("steps are timed on a GPU, and torch sees none; see `dsv4-trt doctor`")
     about = circumstances("model_step", args.note)
     whole = PRESETS[args.preset]
     spec = cut_layers(whole, args.layers)

@@ -43,6 +43,8 @@ def main() -> int:
         return 0
     if args.compile_peers:
         return _compile_peers(cases, args.compile_peers)
+    if not torch.cuda.is_available():
+        raise SystemExit("ops are timed on a GPU, and torch sees none; see `dsv4-trt doctor`")
     about = circumstances("op_speed", args.note) | {"gpu": torch.cuda.get_device_name(0)}
     results, failed = _measure(cases, args)
     if results:
