@@ -13,7 +13,16 @@ from dsv4_trt.plugins.ops.collective import COLLECTIVE_OPS
 from dsv4_trt.plugins.ops.linear import LINEAR_OPS
 from dsv4_trt.plugins.ops.moe import MOE_OPS
 from dsv4_trt.plugins.ops.residual import RESIDUAL_OPS
+from dsv4_trt.plugins.ops.sampling import SAMPLING_OPS
 
 OPS: dict[str, Op] = {
-    op.name: op for op in (*LINEAR_OPS, *RESIDUAL_OPS, *ATTENTION_OPS, *MOE_OPS, *COLLECTIVE_OPS)
+    op.name: op
+    for op in (
+        *LINEAR_OPS,
+        *RESIDUAL_OPS,
+        *ATTENTION_OPS,
+        *MOE_OPS,
+        *SAMPLING_OPS,
+        *COLLECTIVE_OPS,
+    )
 }

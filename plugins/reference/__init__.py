@@ -28,6 +28,7 @@ from dsv4_trt.plugins.reference.mhc import (
 )
 from dsv4_trt.plugins.reference.moe import add, experts, router, shared_expert
 from dsv4_trt.plugins.reference.norms import qkv_norm, rms_norm
+from dsv4_trt.plugins.reference.sampling import sample
 
 REFERENCES: dict[str, Callable[..., dict[str, Any]]] = {
     function.__name__: function
@@ -53,6 +54,7 @@ REFERENCES: dict[str, Callable[..., dict[str, Any]]] = {
         experts,
         shared_expert,
         add,
+        sample,
         all_reduce,
         all_gather,
     )
