@@ -96,7 +96,7 @@ def open_executor(
     plan = plan_for_device(bundle, config, device)
     engine = open_engine(bundle, plan, device=device)
 
-    from dsv4_trt.runtime.sampling.sampler import Sampler  # loads torch, which takes seconds
+    from dsv4_trt.runtime.sampling.sampler import Sampler, sample_op  # loads torch, in seconds
 
     def new_text(params: SamplingParams) -> TextStream:
         assert tokenizer is not None
@@ -104,7 +104,7 @@ def open_executor(
 
     executor = Executor(
         engine,
-        Sampler(bundle.spec.vocab_size),
+        Sampler(bundle.spec.vocab_size, sample_op(device)),
         ExecutorConfig(
             max_num_seqs=bundle.build.max_batch_size,
             max_num_tokens=bundle.build.max_num_tokens,

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from dsv4_trt.errors import EngineFault
+from dsv4_trt.plugins.reference.sampling import running_sums
 from dsv4_trt.runtime.sampling.row_state import RowState
-from dsv4_trt.runtime.sampling.sampler import Sampler, _running_sums
+from dsv4_trt.runtime.sampling.sampler import Sampler
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
+from tests.plugins.cuda.cuda_call import kernels
 
 VOCAB = 129280
 PARAMS = {
@@ -41,7 +43,7 @@ def test_tokens_and_logprobs_are_those_of_the_cpu(params):
     logits = torch.randn(32, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
     logits[:, 20:24] = logits.amax(dim=-1, keepdim=True)  # ties at the top
     expected = Sampler(VOCAB).sample(logits, rows(32, params))
-    found = Sampler(VOCAB).sample(logits.cuda(), rows(32, params))
+    found = Sampler(VOCAB, kernels()["sample"]).sample(logits.cuda(), rows(32, params))
     assert [t.token_id for t in found] == [t.token_id for t in expected]
     for here, there in zip(found, expected, strict=True):
         assert here.logprob == pytest.approx(there.logprob, abs=1e-4)
@@ -52,7 +54,7 @@ def test_tokens_and_logprobs_are_those_of_the_cpu(params):
 def test_a_nan_is_found_on_the_gpu():
     logits = torch.zeros(2, VOCAB, device="cuda")
     logits[1, VOCAB - 1] = math.nan
-    good, error = Sampler(VOCAB).sample(logits, rows(2, {"temperature": 0}))
+    good, error = Sampler(VOCAB, kernels()["sample"]).sample(logits, rows(2, {"temperature": 0}))
     assert good.token_id == 0
     assert isinstance(error, EngineFault)
     assert "row 1" in str(error)
@@ -61,6 +63,6 @@ def test_a_nan_is_found_on_the_gpu():
 @pytest.mark.gpu
 def test_running_sums_do_not_depend_on_the_number_of_rows():
     weights = torch.rand(64, VOCAB, generator=torch.Generator().manual_seed(0)).cuda()
-    whole = _running_sums(weights)
+    whole = running_sums(weights)
     for start, end in ((0, 1), (7, 8), (63, 64), (0, 2), (5, 22)):
-        assert torch.equal(_running_sums(weights[start:end]), whole[start:end])
+        assert torch.equal(running_sums(weights[start:end]), whole[start:end])
