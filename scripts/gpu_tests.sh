@@ -12,12 +12,9 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 "$python" -m dsv4_trt.cli plugins build
 
 echo "=== tests"
-"$python" -m pytest -m gpu -q -ra -p no:cacheprovider tests
+"$python" -m pytest -m gpu -q -ra -n "${WORKERS:-6}" -p no:cacheprovider -p no:benchmark tests
 
 echo "=== compute-sanitizer, kernels of whole tiny models"
 small='test_every_node_equals_its_reference and tiny'
-for tool in memcheck racecheck; do
-    echo "--- $tool"
-    compute-sanitizer --tool "$tool" --error-exitcode 9 --kernel-name-exclude kns=at:: \
-        "$python" -m pytest -m gpu -q -p no:cacheprovider -k "$small" tests/engine/test_cuda_nodes.py
-done
+compute-sanitizer --tool memcheck --error-exitcode 9 --kernel-name-exclude kns=at:: \
+    "$python" -m pytest -m gpu -q -p no:cacheprovider -p no:benchmark -k "$small" tests/engine/test_cuda_nodes.py
