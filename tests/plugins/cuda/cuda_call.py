@@ -34,7 +34,9 @@ def on_device(arguments):
             return value
         if id(value) not in copies:
             # keeps strides: tables come as transposed views
-            base = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+            base = torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device="cuda"
+            )
             copies[id(value)] = base.copy_(value) if value.numel() else base
         return copies[id(value)]
 
@@ -75,7 +77,9 @@ def assert_close(found, expected, *, relative, absolute=0.0):
     assert error.norm() <= relative * scale + absolute, f"{error.norm()} of {scale}"
     largest = expected.abs().max() if expected.numel() else 0
     worst = error.abs().max() if error.numel() else 0
-    assert worst <= 16 * relative * largest + absolute, f"one element is off by {worst} of {largest}"
+    assert worst <= 16 * relative * largest + absolute, (
+        f"one element is off by {worst} of {largest}"
+    )
 
 
 def assert_same_bytes(found, expected, *, share=0.0):
