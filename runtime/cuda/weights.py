@@ -119,7 +119,7 @@ def _copy(path: Path, pieces: Iterator[_Piece], base: int, device: torch.device)
     stream = driver.new_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))  # whose memory the arena may have been
     num_readers = min(os.cpu_count() or 1, _MOST_READERS)
-    num_buffers = 2 * num_readers  # one is read into while the other is on its way
+    num_buffers = 4 * num_readers  # read into, waiting for the copy engine, on their way
     buffers = torch.empty((num_buffers, PIECE_BYTES), dtype=torch.uint8, pin_memory=True)
     views = [memoryview(buffer.numpy()) for buffer in buffers]
     free: SimpleQueue[int] = SimpleQueue()

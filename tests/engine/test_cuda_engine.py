@@ -8,7 +8,7 @@ from dsv4_trt.errors import ConfigError
 from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.stepper import Chunk, Stepper
-from tests.workshop import logits, random_ids, run_cli
+from tests.workshop import golden_roots, logits, random_ids, run_cli
 
 gpu = pytest.mark.gpu
 
@@ -40,12 +40,14 @@ def fabricate(engine, stepper, length):
 
 
 @gpu
+@pytest.mark.parametrize("golden", golden_roots())
 @pytest.mark.parametrize("length", [3, 129, 257])
-def test_exact_logits_equal_the_cpu(workshop, tiny_a, length):
+def test_exact_logits_equal_the_cpu(workshop, golden, length):
+    checkpoint = golden_roots()[golden] / "checkpoint"
     ids = random_ids(length + 4, seed=length)
     found, expected = (
         logits(
-            workshop.engine(tiny_a, device=device),
+            workshop.engine(checkpoint, device=device),
             ids[:length],
             decode=ids[length:],
             chunk=100,
