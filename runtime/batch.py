@@ -59,6 +59,19 @@ class StepBatch:
     table_ids: IntArray
     table_changes: npt.NDArray[np.intp]
 
+    def arrays(self) -> dict[str, IntArray]:
+        """What is new in every step, by the names of the graph's inputs: all but the block tables."""
+        arrays = {
+            "token_ids": self.token_ids,
+            "positions": self.positions,
+            "seq_ids": self.seq_ids,
+            "query_start": self.query_start,
+            "seq_lens": self.seq_lens,
+            "table_rows": self.table_rows,
+            "logits_rows": self.logits_rows,
+        }
+        return arrays | {f"slot_mapping.{c}": slots for c, slots in self.slot_mappings.items()}
+
 
 @dataclass(slots=True, kw_only=True)
 class StepOutput:

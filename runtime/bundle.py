@@ -52,6 +52,14 @@ class Bundle:
         mtp = self.mtp is not None
         return solve(self.spec, self.precision.kv, self.precision.indexer, mtp=mtp)
 
+    def check_layout(self, planned: KvLayout) -> None:
+        """Raise `BundleMismatch` unless pools planned with this layout fit the graphs."""
+        if planned != self.layout:
+            raise BundleMismatch(
+                f"the pools are planned for pages of another layout than those of {self.path} at "
+                f"precision '{self.precision.name}'; plan with the layout of the opened bundle"
+            )
+
 
 def open_bundle(
     path: Path, *, precision: str = "serving", checkpoint_dir: Path | None = None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dsv4_trt.contract import pool_bucket
-from dsv4_trt.errors import BundleMismatch, ConfigError
+from dsv4_trt.errors import ConfigError
 from dsv4_trt.graph import Graph, Node, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
@@ -38,11 +38,7 @@ class NativeEngine:
             raise ConfigError(
                 f"the bundle {bundle.path} has no weights, they are made up on a GPU: use --device cuda"
             )
-        if plan.layout != bundle.layout:
-            raise BundleMismatch(
-                f"the pools are planned for pages of another layout than those of {bundle.path} at "
-                f"precision '{bundle.precision.name}'; plan with the layout of the opened bundle"
-            )
+        bundle.check_layout(plan.layout)
         self.spec = bundle.spec
         self.build = bundle.build
         self.layout = plan.layout
@@ -89,17 +85,8 @@ class NativeEngine:
             slabs[bucket][target] = slabs[bucket][source]
 
     def _inputs(self, batch: StepBatch) -> Environment:
-        arrays = {
-            "token_ids": batch.token_ids,
-            "positions": batch.positions,
-            "seq_ids": batch.seq_ids,
-            "query_start": batch.query_start,
-            "seq_lens": batch.seq_lens,
-            "table_rows": batch.table_rows,
-            "logits_rows": batch.logits_rows,
-        }
-        arrays |= {f"block_table.{c}": table for c, table in batch.block_tables.items()}
-        arrays |= {f"slot_mapping.{c}": slots for c, slots in batch.slot_mappings.items()}
+        tables = {f"block_table.{c}": table for c, table in batch.block_tables.items()}
+        arrays = batch.arrays() | tables
         inputs = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}
         carrier = torch.empty(batch.num_decodes, dtype=torch.int8, device=self.device)
         return inputs | {"decode_carrier": carrier}

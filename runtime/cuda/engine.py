@@ -6,7 +6,7 @@ import torch
 
 from dsv4_trt.contract import pool_bucket
 from dsv4_trt.dtypes import DType
-from dsv4_trt.errors import BundleMismatch, ConfigError
+from dsv4_trt.errors import ConfigError
 from dsv4_trt.graph import Graph, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
@@ -40,11 +40,7 @@ class CudaEngine:
         side_streams: bool = True,
     ) -> None:
         check_one_rank(bundle)
-        if plan.layout != bundle.layout:
-            raise BundleMismatch(
-                f"the pools are planned for pages of another layout than those of {bundle.path} at "
-                f"precision '{bundle.precision.name}'; plan with the layout of the opened bundle"
-            )
+        bundle.check_layout(plan.layout)
         self.spec = bundle.spec
         self.build = bundle.build
         self.layout = plan.layout

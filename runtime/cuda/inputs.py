@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from dsv4_trt.runtime.batch import IntArray, StepBatch
+from dsv4_trt.runtime.batch import IntArray
 from dsv4_trt.runtime.cuda import driver
 
 _ALIGNMENT = 64  # elements
@@ -46,20 +46,6 @@ class StepInputs:
             host[start:end] = array
         driver.copy_to_device(self.address(0), int(host.ctypes.data), 4 * end, stream)
         driver.record_event(event, stream)
-
-
-def step_arrays(batch: StepBatch) -> dict[str, IntArray]:
-    """A batch's small arrays by the names of the graph's inputs."""
-    arrays = {
-        "token_ids": batch.token_ids,
-        "positions": batch.positions,
-        "seq_ids": batch.seq_ids,
-        "query_start": batch.query_start,
-        "seq_lens": batch.seq_lens,
-        "table_rows": batch.table_rows,
-        "logits_rows": batch.logits_rows,
-    }
-    return arrays | {f"slot_mapping.{c}": slots for c, slots in batch.slot_mappings.items()}
 
 
 def pack(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:

@@ -19,7 +19,7 @@ from dsv4_trt.plugins.cuda_ops import TORCH_DTYPES
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import StepBatch, StepOutput
 from dsv4_trt.runtime.cuda import driver
-from dsv4_trt.runtime.cuda.inputs import StepInputs, pack, step_arrays
+from dsv4_trt.runtime.cuda.inputs import StepInputs, pack
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed, Program
 from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS, schedule
@@ -148,7 +148,7 @@ class Network:
         changes = self._tables.update(batch)
         loaded = self._program(size, batch)
         count, at = changes.places.size, loaded.changes
-        arrays = step_arrays(batch) | {"places": changes.places, "ids": changes.ids}
+        arrays = batch.arrays() | {"places": changes.places, "ids": changes.ids}
         offsets = loaded.offsets | {"places": at, "ids": at + count}
         self._inputs.upload(arrays, offsets, stream)
         if count:
@@ -187,7 +187,7 @@ class Network:
         if size in self._programs:
             self._programs.move_to_end(size)
             return self._programs[size]
-        counts = {name: array.size for name, array in step_arrays(batch).items()}
+        counts = {name: array.size for name, array in batch.arrays().items()}
         offsets, end = pack(counts)
         bound = {**self._constants, **self._tables.placed}
         for name, count in counts.items():

@@ -30,7 +30,6 @@ from tests.workshop import random_ids
 
 pytest.importorskip("cuda.bindings.runtime")
 from dsv4_trt.runtime.cuda.dummy_weights import fill_dummy
-from dsv4_trt.runtime.cuda.inputs import step_arrays
 
 pytestmark = pytest.mark.gpu
 
@@ -104,7 +103,7 @@ class CheckedEngine:
             self.constants[value.name] = slabs[pool_bucket(value)]
 
     def step(self, batch, *, want_streams=False):
-        arrays = step_arrays(batch)
+        arrays = batch.arrays()
         arrays |= {f"block_table.{c}": table for c, table in batch.block_tables.items()}
         inputs = {name: torch.from_numpy(array).cuda() for name, array in arrays.items()}
         inputs["decode_carrier"] = torch.zeros(batch.num_decodes, dtype=torch.int8, device="cuda")
