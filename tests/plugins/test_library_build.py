@@ -27,6 +27,8 @@ def tools(tmp_path, monkeypatch):
     bin_dir.mkdir()
     monkeypatch.setenv("DSV4_TRT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{bin_dir}:/usr/bin:/bin")
+    # a virtual environment's own cmake would come first
+    monkeypatch.setattr(library_build, "_search_path", lambda: os.environ["PATH"])
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("DSV4_PLUGIN_LIBRARY", raising=False)
 
