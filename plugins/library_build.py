@@ -82,8 +82,8 @@ def find_nvcc() -> Path:
     nvcc = Path(found or "/usr/local/cuda/bin/nvcc")
     if not nvcc.is_file():
         raise PluginError(
-            f"no CUDA compiler at {nvcc}; install the CUDA toolkit (13.0 is what was tried), or set CUDA_HOME to "
-            "the folder that has bin/nvcc"
+            f"no CUDA compiler at {nvcc}; install the CUDA toolkit (13.0 is what was tried), or set "
+            "CUDA_HOME to the folder that has bin/nvcc"
         )
     return nvcc
 
