@@ -32,7 +32,7 @@ from dsv4_trt.rank_tensors import rank_tensors
 from dsv4_trt.runtime.bundle import Bundle, open_bundle
 from dsv4_trt.runtime.cuda.weights import PIECE_BYTES, load_device_weights
 
-TARGET = 0.8  # of the slower of the two copies
+TARGET = 0.8  # of a plain copy from pinned memory to the GPU
 REPEATS = 5
 SEND_BYTES = 1 << 30
 
@@ -51,7 +51,7 @@ def main() -> int:
             loads.append(_load(bundle))
         nbytes = bundle.rank_files[0].stat().st_size
     load, read, send = (statistics.median(rates) for rates in (loads, reads, sends))
-    share = load / min(read, send)
+    share = load / send
     result = {
         **about,
         "gpu": torch.cuda.get_device_name(0),
@@ -59,13 +59,14 @@ def main() -> int:
         "load_gbs": [round(rate, 2) for rate in loads],
         "read_gbs": [round(rate, 2) for rate in reads],
         "send_gbs": [round(rate, 2) for rate in sends],
-        "share_of_the_slower": round(share, 3),
+        "share_of_send": round(share, 3),
+        "share_of_the_slower": round(load / min(read, send), 3),
         "target": TARGET,
         "target_met": share >= TARGET,
     }
     print(
         f"{nbytes / 1e9:.1f} GB: {load:.1f} GB/s; from the page cache alone {read:.1f}, to the GPU "
-        f"alone {send:.1f}: {share:.2f} of the slower"
+        f"alone {send:.1f}: {share:.2f} of that, {load / min(read, send):.2f} of the slower"
     )
     write(args.name, result)
     return 0
