@@ -1,7 +1,7 @@
 """Every op through the CUDA library, called as the references are: keyword tensors in, outputs by name.
 
-Allocates outputs and workspace with torch for each call: for tests and for trying things out. The engine
-has its own arena.
+Allocates outputs and workspace with torch for each call: for sampling and for tests. The engine has its own
+arena.
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ DTYPES = {
 TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in DTYPES.items()}
 
 
-def cuda_ops(library: Library) -> Mapping[str, Callable[..., dict[str, Any]]]:
-    """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`, for all ops but collectives."""
-    return {name: partial(_run, library, name) for name, op in OPS.items() if not op.collective}
+def cuda_ops(
+    library: Library, *, poison: bool = False
+) -> Mapping[str, Callable[..., dict[str, Any]]]:
+    """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`, for all ops but collectives.
+
+    With `poison` what a kernel fails to write shows: see `bind`.
+    """
+    names = [name for name, op in OPS.items() if not op.collective]
+    return {name: partial(_run, library, name, poison=poison) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,12 @@ class BoundCall:
         self.library.launch(self.call, address, nbytes, stream)
 
 
-def bind(library: Library, op_name: str, **arguments: Any) -> BoundCall:
-    """A call of an op on tensors of the GPU, its outputs and workspace allocated and poisoned."""
+def bind(library: Library, op_name: str, *, poison: bool = False, **arguments: Any) -> BoundCall:
+    """A call of an op on tensors of the GPU, with outputs and workspace.
+
+    With `poison` these are filled with bytes of 0xFF, NaN in every float format, and int32 outputs, of
+    which -1 means something, with 0x55.
+    """
     op = OPS[op_name]
     attrs: dict[str, Attr] = {name: arguments.pop(name) for name in op.attrs}
     inputs = {name: tensor for name, tensor in arguments.items() if tensor is not None}
@@ -63,26 +73,29 @@ def bind(library: Library, op_name: str, **arguments: Any) -> BoundCall:
             outputs[name] = inputs[op.aliases[name]]
         else:
             sizes = tuple(int(size) for size in shape)
-            outputs[name] = _poisoned(sizes, TORCH_DTYPES[dtype], device)
+            outputs[name] = torch.empty(sizes, dtype=TORCH_DTYPES[dtype], device=device)
+            if poison:
+                _poison(outputs[name])
     call = library.call(op, attrs)
     for args, tensors in ((call.inputs, inputs), (call.outputs, outputs)):
         for name, tensor in tensors.items():
             _set(args[name], tensor)
-    workspace = _poisoned((library.workspace(call),), torch.int8, device)
+    workspace = torch.empty(library.workspace(call), dtype=torch.int8, device=device)
+    if poison:
+        _poison(workspace)
     return BoundCall(library, call, outputs, workspace, inputs)
 
 
-def _run(library: Library, op_name: str, **arguments: Any) -> dict[str, torch.Tensor]:
-    bound = bind(library, op_name, **arguments)
+def _run(
+    library: Library, op_name: str, *, poison: bool, **arguments: Any
+) -> dict[str, torch.Tensor]:
+    bound = bind(library, op_name, poison=poison, **arguments)
     bound.launch()
     return bound.outputs
 
 
-def _poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Bytes of 0xFF, NaN in every float format: what a kernel leaves unwritten shows."""
-    tensor = torch.empty(shape, dtype=dtype, device=device)
-    tensor.view(torch.int8).fill_(-1)
-    return tensor
+def _poison(tensor: torch.Tensor) -> None:
+    tensor.view(torch.int8).fill_(0x55 if tensor.dtype is torch.int32 else -1)
 
 
 def _set(arg: TensorArg, tensor: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dsv4_trt.contract import BuildSpec
+from dsv4_trt.errors import ConfigError
 from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.ladder import StepLadders
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     import torch
 
     from dsv4_trt.runtime.cuda.profile import Profiler
+
+
+def no_mtp_block() -> ConfigError:
+    """What `step_mtp` of an engine without the block raises."""
+    return ConfigError(
+        "this engine was built without the MTP block; build with --mtp from a checkpoint "
+        "converted with --mtp keep"
+    )
 
 
 class Engine(Protocol):

@@ -21,6 +21,7 @@ from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
+from dsv4_trt.runtime.engine import no_mtp_block
 from dsv4_trt.runtime.graph_check import check_graph
 from dsv4_trt.runtime.slabs import allocate_slabs
 from dsv4_trt.runtime.weights import load_weights
@@ -66,10 +67,7 @@ class NativeEngine:
     def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
         """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
         if self._mtp is None:
-            raise ConfigError(
-                "this engine was built without the MTP block; build with --mtp from a checkpoint "
-                "converted with --mtp keep"
-            )
+            raise no_mtp_block()
         inputs = self._inputs(batch) | {"streams": streams}
         return StepOutput(**self._mtp.run(self._ranks, inputs))
 

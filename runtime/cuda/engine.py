@@ -6,7 +6,6 @@ import torch
 
 from dsv4_trt.contract import pool_bucket
 from dsv4_trt.dtypes import DType
-from dsv4_trt.errors import ConfigError
 from dsv4_trt.graph import Graph, ValueKind
 from dsv4_trt.kv_layout import Bucket
 from dsv4_trt.kv_plan import KvPlan
@@ -21,6 +20,7 @@ from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed
 from dsv4_trt.runtime.cuda.rungs import step_ladders
 from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
+from dsv4_trt.runtime.engine import no_mtp_block
 from dsv4_trt.runtime.graph_check import check_graph
 from dsv4_trt.runtime.open import check_one_rank
 from dsv4_trt.runtime.slabs import allocate_slabs
@@ -77,10 +77,7 @@ class CudaEngine:
     def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
         """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
         if "mtp" not in self._networks:
-            raise ConfigError(
-                "this engine was built without the MTP block; build with --mtp from a checkpoint "
-                "converted with --mtp keep"
-            )
+            raise no_mtp_block()
         return self._networks["mtp"].step(batch, want_streams=True, streams=streams)
 
     def warm_up(self, batch: StepBatch) -> None:

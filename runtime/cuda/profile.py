@@ -1,7 +1,7 @@
 """Time by op against its floor: every launch between two events, on one stream, without a captured graph.
 
-A launch alone takes longer than inside a captured graph, by a microsecond or two; the sum over ops says
-where time goes, not how long a step takes.
+A launch alone takes longer than inside a captured graph: the sum over ops says where time goes, not how
+long a step takes.
 """
 
 from __future__ import annotations

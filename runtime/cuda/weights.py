@@ -15,12 +15,13 @@ from queue import SimpleQueue
 import torch
 
 from dsv4_trt.errors import BundleMismatch
-from dsv4_trt.graph import Graph, Value, ValueKind
+from dsv4_trt.graph import Graph, Value
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda import driver
 from dsv4_trt.runtime.cuda.dummy_weights import fill_dummy
 from dsv4_trt.runtime.cuda.program import Placed
-from dsv4_trt.safetensors_file import StoredTensor, read_header
+from dsv4_trt.runtime.weights import stored_weights, wanted_weights
+from dsv4_trt.safetensors_file import StoredTensor
 
 ALIGNMENT = 256  # bytes, of every tensor in the arena
 PIECE_BYTES = 16 << 20
@@ -46,7 +47,7 @@ class _Piece:
 
 def load_device_weights(bundle: Bundle, graphs: list[Graph], device: torch.device) -> DeviceWeights:
     """Every weight that the graphs name; `BundleMismatch` if the file has another dtype or shape."""
-    wanted = {v.name: v for graph in graphs for v in graph.of_kind(ValueKind.WEIGHT)}
+    wanted = wanted_weights(graphs)
     offsets, total = _offsets(wanted)
     arena = torch.empty(total, dtype=torch.int8, device=device)
     base = arena.data_ptr()
@@ -54,7 +55,7 @@ def load_device_weights(bundle: Bundle, graphs: list[Graph], device: torch.devic
         for name, value in wanted.items():
             fill_dummy(arena, offsets[name], value, bundle.spec, bundle.mapping)
     else:
-        pieces = _pieces(_stored(bundle.rank_files[0], wanted), offsets)
+        pieces = _pieces(stored_weights(bundle.rank_files[0], wanted), offsets)
         _copy(bundle.rank_files[0], pieces, base, device)
     shapes = {name: _static_shape(value) for name, value in wanted.items()}
     placed = {
@@ -78,23 +79,6 @@ def _offsets(wanted: dict[str, Value]) -> tuple[dict[str, int], int]:
             nbytes *= dim
         end += -(-nbytes // ALIGNMENT) * ALIGNMENT
     return offsets, end
-
-
-def _stored(path: Path, wanted: dict[str, Value]) -> list[StoredTensor]:
-    """Where the wanted tensors lie in the file, in the file's order."""
-    present = {tensor.name: tensor for tensor in read_header(path).tensors}
-    for name, value in wanted.items():
-        tensor = present.get(name)
-        if tensor is None:
-            raise BundleMismatch(
-                f"{path} has no tensor '{name}', which the graph needs; convert and build again"
-            )
-        if (tensor.dtype, tensor.shape) != (value.dtype, value.shape):
-            raise BundleMismatch(
-                f"tensor '{name}' of {path} is {tensor.dtype} {list(tensor.shape)}; the graph needs "
-                f"{value.dtype} {list(value.shape)}; convert and build again"
-            )
-    return [tensor for tensor in present.values() if tensor.name in wanted]
 
 
 def _pieces(tensors: list[StoredTensor], offsets: dict[str, int]) -> Iterator[_Piece]:

@@ -1,18 +1,8 @@
 """Calls a reference op and holds inputs and outputs against its entry in the op table."""
 
-import torch
-
-from dsv4_trt.dtypes import DType
+from dsv4_trt.plugins.cuda_ops import DTYPES
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
-
-DTYPES = {
-    torch.float32: DType.F32,
-    torch.bfloat16: DType.BF16,
-    torch.float8_e4m3fn: DType.F8_E4M3,
-    torch.int32: DType.I32,
-    torch.int8: DType.I8,
-}
 
 
 def described(tensor):

@@ -22,7 +22,8 @@ POISON = -1  # the byte 0xFF: NaN in every float format
 @cache
 def kernels():
     named = os.environ.get("DSV4_PLUGIN_LIBRARY")
-    return cuda_ops.cuda_ops(load_library(Path(named) if named else library_path()))
+    library = load_library(Path(named) if named else library_path())
+    return cuda_ops.cuda_ops(library, poison=True)
 
 
 def on_device(arguments):

@@ -132,7 +132,7 @@ def test_a_captured_call_follows_its_inputs():
     rows = [any_row(vocab, 70 + i) for i in range(8)]
     first, second = random_logits(8, vocab, 3), random_logits(8, vocab, 4)
     arguments = on_device(inputs(first, rows))
-    call = bind(_library(), "sample", **arguments)
+    call = bind(_library(), "sample", poison=True, **arguments)
     call.launch()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
