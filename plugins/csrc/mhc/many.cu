@@ -82,12 +82,16 @@ __device__ __forceinline__ void send_mixes(Exchange<L>& shared, const float (*pa
             shared.others[row][lane - kStreams] = sum;
         }
     }
-    fence_async_proxy();
     __syncthreads();
-    if (threadIdx.x < kBlocks) {
-        const int to = threadIdx.x;
-        send(shared.pre_sums_of[rank], shared.pre_sums, sizeof shared.pre_sums, shared.mixes_here, to);
-        send(shared.others_of[rank], shared.others[to * L::kMTiles], sizeof shared.others_of[0], shared.mixes_here, to);
+    constexpr int kPre = sizeof shared.pre_sums / sizeof(float4);
+    constexpr int kParts = kPre + sizeof shared.others_of[0] / sizeof(float4);
+    for (int i = threadIdx.x; i < kParts * kBlocks; i += kThreads) {
+        const int to = i / kParts, part = i % kParts;
+        if (part < kPre) {
+            send_part(shared.pre_sums_of[rank], shared.pre_sums, part, shared.mixes_here, to);
+        } else {
+            send_part(shared.others_of[rank], shared.others[to * L::kMTiles], part - kPre, shared.mixes_here, to);
+        }
     }
 }
 
@@ -176,14 +180,14 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
             const float sum = warp_sum(collapse_row<L>(held, shared.pre[row], row, x[i]));
             if (lane == 0) shared.x_squares[row] = sum;
         }
-        fence_async_proxy();  // of the squares; and with Post, this stage was written by threads, and is next by copies
+        if constexpr (Post) fence_async_proxy();  // this stage was written by threads, and is next by copies
         __syncthreads();
-        if (warp == 0) {
-            if (lane < kBlocks) {
-                send(shared.x_squares_of[rank], shared.x_squares, sizeof shared.x_squares, shared.squares_here, lane);
-            }
-            fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
+        constexpr int kParts = L::kTile / 4;
+        if (threadIdx.x < kParts * kBlocks) {
+            send_part(shared.x_squares_of[rank], shared.x_squares, threadIdx.x % kParts, shared.squares_here,
+                      threadIdx.x / kParts);
         }
+        if (warp == 0) fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
         barrier_wait(&shared.squares_here, n % 2);
         if (threadIdx.x == 0) barrier_expect(&shared.squares_here, Exchange<L>::kSquareBytes);
 #pragma unroll

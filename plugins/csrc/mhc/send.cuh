@@ -1,4 +1,4 @@
-// Bulk copies into shared memory, also of other blocks of the cluster; barriers there count their bytes.
+// Copies into shared memory, also of other blocks of the cluster; barriers there count their bytes.
 //
 // Blocks send and never fetch: a load of each lane from another block takes a round trip for each block.
 #pragma once
@@ -8,20 +8,12 @@
 
 namespace dsv4::mhc {
 
-// Copies from global memory to this block's shared memory, and from there to the same place of another block;
-// `barrier` (there) counts the bytes, a multiple of 16.
+// A bulk copy from global memory to this block's shared memory; `barrier` counts the bytes, a multiple of 16.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, int bytes, uint64_t& barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
             shared_address(to)),
         "l"(from), "r"(bytes), "r"(shared_address(&barrier))
-        : "memory");
-}
-__device__ __forceinline__ void send(void* to, const void* from, int bytes, uint64_t& barrier, int rank) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            peer_address(to, rank)),
-        "r"(shared_address(from)), "r"(bytes), "r"(peer_address(&barrier, rank))
         : "memory");
 }
 
@@ -38,6 +30,11 @@ __device__ __forceinline__ void send(float& to, float value, uint64_t& barrier, 
                      peer_address(&to, rank)),
                  "r"(__float_as_uint(value)), "r"(peer_address(&barrier, rank))
                  : "memory");
+}
+
+// Sixteen bytes of an array, number `part`, to the same place of another block's array.
+__device__ __forceinline__ void send_part(void* to, const void* from, int part, uint64_t& barrier, int rank) {
+    send(static_cast<float4*>(to)[part], static_cast<const float4*>(from)[part], barrier, rank);
 }
 
 }  // namespace dsv4::mhc
