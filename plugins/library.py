@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from dsv4_trt.graph import Attr
 from dsv4_trt.plugins.op_schema import Op
 from dsv4_trt.plugins.ops import OPS
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MAX_RANK = 4
 MAX_WAITS = 4
 DTYPE_CODES = {DType.F32: 0, DType.BF16: 1, DType.F8_E4M3: 2, DType.I32: 3, DType.I8: 4}
@@ -64,6 +65,16 @@ class LaunchArg(ctypes.Structure):
     )
 
 
+class FilePart(ctypes.Structure):
+    """`Dsv4FilePart`: bytes of a file, and the device address that they go to."""
+
+    _fields_ = (
+        ("start", ctypes.c_int64),
+        ("bytes", ctypes.c_size_t),
+        ("target", ctypes.c_void_p),
+    )
+
+
 class Library:
     """The loaded library. Every op of the table that is not a collective is in it."""
 
@@ -86,15 +97,28 @@ class Library:
             ) from error
         self._ops = {name: self._find(name) for name, op in OPS.items() if not op.collective}
 
-    def call(self, op: Op, attrs: Mapping[str, Attr]) -> Call:
-        """A call of an op with these attributes, its tensors still to be set."""
-        return Call(self, op, self._ops[op.name], attrs)
+    def call(
+        self,
+        op: Op,
+        attrs: Mapping[str, Attr],
+        tensors: ctypes.Array[TensorArg] | None = None,
+        start: int = 0,
+    ) -> Call:
+        """A call of an op with these attributes, its tensors still to be set.
+
+        They lie in `tensors` from `start` on, inputs before outputs, or in an array of the call's own.
+        """
+        return Call(self, op, self._ops[op.name], attrs, tensors, start)
 
     def workspace(self, call: Call) -> int:
         """Bytes of workspace that a call needs, from its shapes, dtypes and attributes."""
         size = ctypes.c_size_t()
         self._check(self._c.dsv4_workspace(ctypes.byref(call.arg), ctypes.byref(size)))
         return size.value
+
+    def workspaces(self, launches: ctypes.Array[LaunchArg]) -> None:
+        """Set the bytes of workspace of every launch, from its call."""
+        self._check(self._c.dsv4_workspaces(launches, ctypes.c_int32(len(launches))))
 
     def launch(self, call: Call, workspace: int, workspace_bytes: int, stream: int) -> None:
         """Put a call on a stream; `workspace` is a device address."""
@@ -120,6 +144,25 @@ class Library:
         """`target[places[i]] = values[i]`, int32 on the device."""
         pointers = [ctypes.c_void_p(address) for address in (target, places, values)]
         self._check(self._c.dsv4_scatter(*pointers, ctypes.c_int32(count), ctypes.c_void_p(stream)))
+
+    def copy_file(
+        self, path: Path, parts: list[FilePart], staging: int, staging_bytes: int, readers: int
+    ) -> None:
+        """Copy parts of a file to the current device, by `readers` threads, and wait for it.
+
+        `staging` is pinned memory, two pieces for each thread. Raises `PluginError` if the file can not
+        be read or ends too early.
+        """
+        self._check(
+            self._c.dsv4_copy_file(
+                os.fsencode(path),
+                (FilePart * len(parts))(*parts),
+                ctypes.c_int64(len(parts)),
+                ctypes.c_void_p(staging),
+                ctypes.c_size_t(staging_bytes),
+                ctypes.c_int32(readers),
+            )
+        )
 
     def _find(self, name: str) -> int:
         index = ctypes.c_int32()
@@ -148,14 +191,26 @@ class Library:
 class Call:
     """One op call: the C struct, and what keeps its parts alive."""
 
-    def __init__(self, library: Library, op: Op, index: int, attrs: Mapping[str, Attr]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        op: Op,
+        index: int,
+        attrs: Mapping[str, Attr],
+        tensors: ctypes.Array[TensorArg] | None = None,
+        start: int = 0,
+    ) -> None:
         self.library = library
         self.op = op
-        self._inputs = (TensorArg * max(len(op.inputs), 1))()
-        self._outputs = (TensorArg * len(op.outputs))()
+        if tensors is None:
+            tensors = (TensorArg * (len(op.inputs) + len(op.outputs)))()
+        size = ctypes.sizeof(TensorArg)
+        self._inputs = (TensorArg * len(op.inputs)).from_buffer(tensors, start * size)
+        start += len(op.inputs)
+        self._outputs = (TensorArg * len(op.outputs)).from_buffer(tensors, start * size)
         self._attrs = (AttrArg * max(len(op.attrs), 1))(*[_attr(attrs[n]) for n in op.attrs])
         self.arg = CallArg(index, 0, self._inputs, self._outputs, self._attrs)
-        self.inputs = {p.name: arg for p, arg in zip(op.inputs, self._inputs, strict=False)}
+        self.inputs = {p.name: arg for p, arg in zip(op.inputs, self._inputs, strict=True)}
         self.outputs = {p.name: arg for p, arg in zip(op.outputs, self._outputs, strict=True)}
 
 

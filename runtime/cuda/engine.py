@@ -14,7 +14,6 @@ from dsv4_trt.plugins.costs import H200
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
-from dsv4_trt.runtime.cuda.footprint import largest_program
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed
@@ -50,11 +49,8 @@ class CudaEngine:
         graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
         for graph in graphs:
             check_graph(graph)
-        self.weights: DeviceWeights = load_device_weights(bundle, graphs, device)
+        self.weights: DeviceWeights = load_device_weights(bundle, graphs, library, device)
         self.slabs = allocate_slabs(plan, device)
-        self._bundle = bundle
-        self._library = library
-        self._has_room = False  # for the largest step
         arena = SharedArena(device)
         self._networks = {
             graph.name: Network(
@@ -81,16 +77,8 @@ class CudaEngine:
         return self._networks["mtp"].step(batch, want_streams=True, streams=streams)
 
     def warm_up(self, batch: StepBatch) -> None:
-        """Load and capture the kernels of a batch that is nothing but padding.
-
-        The first time takes the memory of the largest step, which would else move when that step comes and
-        leave captured graphs behind.
-        """
-        trunk = self._networks["trunk"]
-        if not self._has_room:
-            trunk.reserve(largest_program(trunk.graph, self._bundle, self._library))
-            self._has_room = True
-        trunk.warm_up(batch)
+        """Load and capture the kernels of a batch that is nothing but padding."""
+        self._networks["trunk"].warm_up(batch)
 
     def profile(self) -> Profiler:
         """From here on the trunk runs launch by launch, and the profiler adds up what each op takes."""

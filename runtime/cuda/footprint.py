@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from dsv4_trt.contract import BuildSpec
 from dsv4_trt.graph import Dim, Graph, ValueKind
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.program import Placed, Program
-from dsv4_trt.runtime.cuda.rungs import most_tokens
 from dsv4_trt.runtime.cuda.schedule import schedule
+from dsv4_trt.runtime.cuda.step_size import largest_step, step_sizes
 
 _CONTEXT_BYTES = 1 << 30  # loaded kernels, captured graphs, torch's own pieces
 
@@ -22,42 +23,42 @@ def footprint(bundle: Bundle, library: Library, tails: int) -> int:
         4 * len(kv.layers) * build.max_batch_size * kv.table_width(build.max_seq_len, tails)
         for kv in layout.classes.values()
     )
-    arenas = [largest_program(graph, bundle, library, tails) for graph in graphs]
-    return (
-        max(p.arena_bytes for p in arenas) + sum(map(_kept_bytes, arenas)) + tables + _CONTEXT_BYTES
-    )
+    programs = [_unplaced(graph, bundle, library, tails) for graph in graphs]
+    arenas = [most_bytes(program, build) for program in programs]
+    kept = [_kept_bytes(program, build) for program in programs]
+    return max(arenas) + sum(kept) + tables + _CONTEXT_BYTES
 
 
-def largest_program(graph: Graph, bundle: Bundle, library: Library, tails: int = 1) -> Program:
-    """The graph at the most tokens, sequences and rows of logits of one step; at no address."""
-    build, layout = bundle.build, bundle.layout
-    sizes = {
-        "num_tokens": most_tokens(build),
-        "num_seqs": build.max_batch_size,
-        "num_seqs_plus_1": build.max_batch_size + 1,
-        "num_logits": build.max_batch_size,
-        "num_decodes": build.max_batch_size,
-        "num_table_rows": build.max_batch_size,
-    }
+def most_bytes(program: Program, build: BuildSpec) -> int:
+    """Bytes of arena that suffice for steps of every size; leaves the program at one of them."""
+    return max(program.resize(size.by_name()) for size in step_sizes(build))
+
+
+def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Program:
+    """A graph's program with weights, pools and tables of the right shapes at no address."""
+    build = bundle.build
     widths = {
         f"pages.{kv.cache_class}": kv.table_width(build.max_seq_len, tails)
-        for kv in layout.classes.values()
+        for kv in bundle.layout.classes.values()
     }
+    widths["num_table_rows"] = build.max_batch_size
 
     def size(dim: Dim) -> int:
-        return dim if isinstance(dim, int) else (sizes | widths).get(dim, 1)  # pools: one page
+        return dim if isinstance(dim, int) else widths.get(dim, 1)  # pools: one page
 
-    own = set(graph.outputs.values())
-    bound = {
-        value.name: Placed.dense(0, value.dtype, tuple(size(dim) for dim in value.shape))
+    program = Program(graph, schedule(graph), library, largest_step(build).by_name())
+    fixed = [
+        value
         for value in graph.values.values()
-        if value.kind is not ValueKind.ACTIVATION or value.name in own
-    }
-    return Program(graph, schedule(graph), library, sizes, bound)
+        if value.kind in (ValueKind.WEIGHT, ValueKind.KV) or value.name.startswith("block_table.")
+    ]
+    program.bind({v.name: Placed.dense(0, v.dtype, tuple(map(size, v.shape))) for v in fixed})
+    return program
 
 
-def _kept_bytes(program: Program) -> int:
+def _kept_bytes(program: Program, build: BuildSpec) -> int:
     """Outputs, each with the copy that a caller gets, and the streams that another network hands over."""
+    program.resize(largest_step(build).by_name())
     names = [*program.graph.outputs.values(), *(n for n in program.graph.values if n == "streams")]
     found = (program.tensor(name) for name in names)
     return sum(2 * prod(tensor.shape) * tensor.dtype.itemsize for tensor in found)

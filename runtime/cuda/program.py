@@ -1,4 +1,9 @@
-"""A graph at fixed sizes: every launch with its shapes and addresses, ready for the streams."""
+"""A graph's launches, ready for the streams: built once, then set to the sizes of one step after another.
+
+Run-time sizes are first dimensions and no others, so another step is two assignments to arrays: the first
+dimensions of all tensors, and their addresses. Activations lie where the largest step needs them, whatever
+the size; behind them is the workspace, a piece for each stream.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from dsv4_trt.dtypes import DType
-from dsv4_trt.graph import Graph, Node, Value
+from dsv4_trt.graph import Dim, Graph, Node, Value
 from dsv4_trt.plugins.library import Call, LaunchArg, Library, TensorArg, set_tensor
 from dsv4_trt.plugins.ops import OPS
-from dsv4_trt.runtime.cuda.memory import Arena
-from dsv4_trt.runtime.cuda.schedule import Placement
+from dsv4_trt.runtime.cuda.memory import ALIGNMENT, Arena
+from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS, Placement
 
 Sizes = Mapping[str, int]  # run-time sizes of the graph by name
+SIZE_NAMES = ("num_tokens", "num_seqs", "num_seqs_plus_1", "num_logits", "num_decodes")
+_TENSOR = np.dtype(TensorArg)
+_LAUNCH = np.dtype(
+    {
+        "names": ["workspace", "workspace_bytes", "stream"],
+        "formats": [np.uint64, np.uint64, np.int32],
+        "offsets": [
+            LaunchArg.workspace.offset,
+            LaunchArg.workspace_bytes.offset,
+            LaunchArg.stream.offset,
+        ],
+        "itemsize": ctypes.sizeof(LaunchArg),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +55,66 @@ class Placed:
 
 
 class Program:
-    """The launches of a graph at some sizes, in an arena of `arena_bytes` that is given afterwards."""
+    """The launches of a graph whose steps have at most the sizes `most`.
+
+    Before it runs, `bind` says where weights, pools and tables are, `resize` how large the step is, and
+    `place` where activations, inputs and outputs are.
+    """
 
     def __init__(
-        self,
-        graph: Graph,
-        placements: Sequence[Placement],
-        library: Library,
-        sizes: Sizes,
-        bound: Mapping[str, Placed],
+        self, graph: Graph, placements: Sequence[Placement], library: Library, most: Sizes
     ) -> None:
         self.graph = graph
         self.library = library
         self.placements = placements
         self.events = _number_events(placements)
-        self.calls: list[Call] = []
-        self._tensors: list[tuple[TensorArg, str]] = []  # whose address is in the arena
-        self._offsets: dict[str, int] = {}
-        self._workspaces: list[tuple[int, int]] = []  # offset, bytes
+        self._most = {**most, "num_logits": most["num_tokens"]}  # of all positions, where asked for
+        self._sizes: Sizes = self._most
+        self._roots = _roots(graph)
+        self._bound: dict[str, Placed] = {}
+        self._numbers = {name: i for i, name in enumerate(dict.fromkeys(self._roots.values()))}
+        self._address = np.zeros(len(self._numbers), np.uint64)
+        self._lay_out()
+        self._make_calls()
         self.launches = (LaunchArg * len(graph.nodes))()
-        self._placed = dict(bound)
-        arena = Arena()
-        for node, placement in zip(graph.nodes, placements, strict=True):
-            self._add(node, placement, sizes, arena)
-        self.arena_bytes = arena.size
+        for index, (call, placement) in enumerate(zip(self.calls, placements, strict=True)):
+            self._fill_launch(index, call, placement)
+        self._launch_view = np.frombuffer(memoryview(self.launches), _LAUNCH)
+        self._workspace_starts = np.zeros(NUM_STREAMS, np.uint64)
 
-    def place(self, base: int) -> None:
-        """Put the program into an arena at a device address."""
-        for tensor, value in self._tensors:
-            tensor.data = base + self._offsets[value]
-        for launch, (offset, nbytes) in zip(self.launches, self._workspaces, strict=True):
-            launch.workspace = base + offset if nbytes else None
+    def bind(self, placed: Mapping[str, Placed]) -> None:
+        """Say where values are that stay where they are; those of another name are nobody's."""
+        for name in placed.keys() & self._args_of.keys():
+            tensor = placed[name]
+            self._bound[name] = tensor
+            self._address[self._numbers[name]] = tensor.address
+            for index in self._args_of[name]:
+                set_tensor(self._args[index], 0, tensor.dtype, tensor.shape, tensor.strides)
+
+    def resize(self, sizes: Sizes) -> int:
+        """Set the step's sizes; returns the bytes of arena that it takes."""
+        assert sizes["num_tokens"] <= self._most["num_tokens"], f"a step of {sizes}"
+        self._sizes = sizes
+        dims = np.array([sizes[name] for name in SIZE_NAMES])
+        self._view["shape"][self._sized_args, 0] = dims[self._size_of_arg]
+        self.library.workspaces(self.launches)
+        nbytes, streams = self._launch_view["workspace_bytes"], self._launch_view["stream"]
+        end = self._activation_bytes
+        for stream in range(NUM_STREAMS):
+            self._workspace_starts[stream] = end
+            most = int(nbytes.max(where=streams == stream, initial=0))
+            end += -(-most // ALIGNMENT) * ALIGNMENT
+        return end
+
+    def place(self, base: int, addresses: Mapping[str, int]) -> None:
+        """Say where the arena is, and by name the step's inputs and outputs."""
+        self._address[self._in_arena] = self._offsets + np.uint64(base)
+        for name, address in addresses.items():
+            self._address[self._numbers[name]] = address
+        self._view["data"][self._present] = self._address[self._value_of_arg]
+        launches = self._launch_view
+        starts = self._workspace_starts[launches["stream"]] + np.uint64(base)
+        launches["workspace"] = np.where(launches["workspace_bytes"] > 0, starts, 0)
 
     def run(
         self, streams: ctypes.Array[ctypes.c_void_p], events: ctypes.Array[ctypes.c_void_p]
@@ -72,50 +122,93 @@ class Program:
         """Put all launches on the streams; events are those of `events` by number."""
         self.library.run(self.launches, streams, events)
 
-    def tensor(self, value: str) -> Placed:
-        """Dtype and shape of a value at this program's sizes."""
-        return self._placed[value]
+    def tensor(self, name: str) -> Placed:
+        """Address, dtype and shape of a value in this step."""
+        root = self._roots[name]
+        if root in self._bound:
+            return self._bound[root]
+        value = self.graph.values[root]
+        shape = tuple(_size(dim, self._sizes) for dim in value.shape)
+        return Placed.dense(int(self._address[self._numbers[root]]), value.dtype, shape)
 
-    def _add(self, node: Node, placement: Placement, sizes: Sizes, arena: Arena) -> None:
-        arena.merge(placement.epoch)
-        call = self.library.call(OPS[node.op], node.attrs)
-        for param, name in node.outputs.items():
-            if param in node.aliases:
-                self._placed[name] = self._placed[node.inputs[node.aliases[param]]]
-            elif name not in self._placed:
-                self._take(self.graph.values[name], placement, sizes, arena)
-        for args, names in ((call.inputs, node.inputs), (call.outputs, node.outputs)):
-            for param, name in names.items():
-                self._set(args[param], name)
-        nbytes = self.library.workspace(call)
-        offset = arena.take(nbytes, placement.stream, placement.epoch) if nbytes else 0
-        if nbytes:
-            arena.give_back(offset, placement.stream, placement.epoch)
-        for value, stream in placement.frees:
-            if value in self._offsets:
-                arena.give_back(self._offsets[value], stream, placement.epoch)
-        self._workspaces.append((offset, nbytes))
-        self._fill_launch(len(self.calls), call, placement, nbytes)
-        self.calls.append(call)
+    def _lay_out(self) -> None:
+        """Offsets of the activations in the arena."""
+        arena, offsets = Arena(), {}
+        outputs = set(self.graph.outputs.values())
+        for node, placement in zip(self.graph.nodes, self.placements, strict=True):
+            arena.merge(placement.epoch)
+            for param, name in node.outputs.items():
+                if param not in node.aliases and name not in outputs:
+                    nbytes = self._most_bytes(self.graph.values[name])
+                    offsets[name] = arena.take(nbytes, placement.stream, placement.epoch)
+            for value, stream in placement.frees:
+                if value in offsets:
+                    arena.give_back(offsets[value], stream, placement.epoch)
+        self._activation_bytes = arena.size
+        self._in_arena = np.array([self._numbers[name] for name in offsets], np.intp)
+        self._offsets = np.array([*offsets.values()], np.uint64)
 
-    def _take(self, value: Value, placement: Placement, sizes: Sizes, arena: Arena) -> None:
-        shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in value.shape)
-        self._placed[value.name] = Placed.dense(0, value.dtype, shape)
-        nbytes = prod(shape) * value.dtype.itemsize
-        self._offsets[value.name] = arena.take(nbytes, placement.stream, placement.epoch)
+    def _most_bytes(self, value: Value) -> int:
+        return prod(_size(dim, self._most) for dim in value.shape) * value.dtype.itemsize
 
-    def _set(self, arg: TensorArg, name: str) -> None:
-        placed = self._placed[name]
-        set_tensor(arg, placed.address, placed.dtype, placed.shape, placed.strides)
-        if name in self._offsets:
-            self._tensors.append((arg, name))
+    def _make_calls(self) -> None:
+        """All calls, their tensors in one array; which value each one is, and which size it begins with."""
+        ops = [OPS[node.op] for node in self.graph.nodes]
+        count = sum(len(op.inputs) + len(op.outputs) for op in ops)
+        self._args = (TensorArg * count)()
+        self._view = np.frombuffer(memoryview(self._args), _TENSOR)
+        self._args_of: dict[str, list[int]] = {}
+        self.calls: list[Call] = []
+        start = 0
+        for node, op in zip(self.graph.nodes, ops, strict=True):
+            self.calls.append(self.library.call(op, node.attrs, self._args, start))
+            start = self._note_args(node, start)
+        pairs = [(i, self._numbers[root]) for root, args in self._args_of.items() for i in args]
+        self._present, self._value_of_arg = np.array(pairs, np.intp).T
+        firsts = {root: self.graph.values[root].shape[0] for root in self._args_of}
+        sized = [
+            (index, SIZE_NAMES.index(first))
+            for root, first in firsts.items()
+            if first in SIZE_NAMES
+            for index in self._args_of[root]
+        ]
+        self._sized_args, self._size_of_arg = np.array(sized, np.intp).T
 
-    def _fill_launch(self, index: int, call: Call, placement: Placement, nbytes: int) -> None:
+    def _note_args(self, node: Node, start: int) -> int:
+        """Fill in a node's tensors as far as they are known; returns where the next node's begin."""
+        op = OPS[node.op]
+        for params, names in ((op.inputs, node.inputs), (op.outputs, node.outputs)):
+            for number, param in enumerate(params, start):
+                if param.name not in names:
+                    continue  # rank 0: the call does not have it
+                root = self._roots[names[param.name]]
+                value = self.graph.values[root]
+                dense = Placed.dense(0, value.dtype, tuple(_size(d, {}) for d in value.shape))
+                set_tensor(self._args[number], 0, dense.dtype, dense.shape, dense.strides)
+                self._args_of.setdefault(root, []).append(number)
+            start += len(params)
+        return start
+
+    def _fill_launch(self, index: int, call: Call, placement: Placement) -> None:
         launch = self.launches[index]
-        launch.call, launch.workspace_bytes, launch.stream = call.arg, nbytes, placement.stream
+        launch.call, launch.stream = call.arg, placement.stream
         launch.record = self.events.get(index, -1)
         launch.num_waits = len(placement.waits)
         launch.waits[: len(placement.waits)] = [self.events[i] for i in placement.waits]
+
+
+def _size(dim: Dim, sizes: Sizes) -> int:
+    """A dimension; 0 where it is not known yet."""
+    return dim if isinstance(dim, int) else sizes.get(dim, 0)
+
+
+def _roots(graph: Graph) -> dict[str, str]:
+    """For each value the one whose memory it is: aliased outputs are their inputs."""
+    roots = {name: name for name, value in graph.values.items()}
+    for node in graph.nodes:
+        for param, source in node.aliases.items():
+            roots[node.outputs[param]] = roots[node.inputs[source]]
+    return roots
 
 
 def _number_events(placements: Sequence[Placement]) -> dict[int, int]:

@@ -2,7 +2,7 @@
 //
 // An op is called with all tensors of its table entry, in the table's order; one that a call does not
 // have (see `when` in the table) is an entry with `data == nullptr` and `rank == 0`. An aliased output has
-// the address of its input. Nothing here allocates or synchronises, and every launch can be captured.
+// the address of its input. No launch allocates or synchronises, and every one can be captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define DSV4_EXPORT __attribute__((visibility("default")))
-#define DSV4_ABI_VERSION 1
+#define DSV4_ABI_VERSION 2
 #define DSV4_MAX_RANK 4
 
 enum Dsv4DType { DSV4_F32 = 0, DSV4_BF16 = 1, DSV4_F8_E4M3 = 2, DSV4_I32 = 3, DSV4_I8 = 4 };
@@ -58,6 +58,9 @@ DSV4_EXPORT int32_t dsv4_find_op(const char* name, int32_t* op);
 DSV4_EXPORT int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes);  // from shapes, dtypes and attributes alone
 DSV4_EXPORT int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
+// Sets `workspace_bytes` of every launch from its call.
+DSV4_EXPORT int32_t dsv4_workspaces(Dsv4Launch* launches, int32_t count);
+
 // Puts a network on its streams; stops at the first launch that fails.
 DSV4_EXPORT int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cudaStream_t* streams,
                              const cudaEvent_t* events);
@@ -65,6 +68,18 @@ DSV4_EXPORT int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cu
 // target[places[i]] = values[i], all int32 on the device: what changed in block tables since the last step.
 DSV4_EXPORT int32_t dsv4_scatter(int32_t* target, const int32_t* places, const int32_t* values, int32_t count,
                                  cudaStream_t stream);
+
+// Bytes of a file, and the device address that they go to.
+typedef struct Dsv4FilePart {
+    int64_t start;
+    size_t bytes;
+    void* target;
+} Dsv4FilePart;
+
+// Copies parts of a file to the current device with so many threads, through `staging`, pinned memory in which each
+// has two buffers; returns when all is there. The one function here that makes streams and waits for them.
+DSV4_EXPORT int32_t dsv4_copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging,
+                                   size_t staging_bytes, int32_t readers);
 
 DSV4_EXPORT const char* dsv4_last_error(void);
 DSV4_EXPORT const char* dsv4_op_table(void);    // JSON, as `plugins/ops` writes it; the ops that this library has

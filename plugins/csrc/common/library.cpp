@@ -124,6 +124,14 @@ int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_byte
     });
 }
 
+int32_t dsv4_workspaces(Dsv4Launch* launches, int32_t count) {
+    for (int32_t i = 0; i < count; ++i) {
+        const int32_t status = dsv4_workspace(&launches[i].call, &launches[i].workspace_bytes);
+        if (status) return status;
+    }
+    return 0;
+}
+
 int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cudaStream_t* streams, const cudaEvent_t* events) {
     for (int32_t i = 0; i < count; ++i) {
         const int32_t status = guarded(&launches[i].call, [&] { put_launch(launches[i], streams, events); });
@@ -135,6 +143,11 @@ int32_t dsv4_run(const Dsv4Launch* launches, int32_t count, const cudaStream_t* 
 int32_t dsv4_scatter(int32_t* target, const int32_t* places, const int32_t* values, int32_t count,
                      cudaStream_t stream) {
     return guarded(nullptr, [&] { scatter(target, places, values, count, stream); });
+}
+
+int32_t dsv4_copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging, size_t staging_bytes,
+                       int32_t readers) {
+    return guarded(nullptr, [&] { copy_file(path, parts, count, staging, staging_bytes, readers); });
 }
 
 const char* dsv4_last_error(void) { return last_error.c_str(); }

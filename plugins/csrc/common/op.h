@@ -91,4 +91,8 @@ int compute_capability();
 // target[places[i]] = values[i].
 void scatter(int32_t* target, const int32_t* places, const int32_t* values, int count, cudaStream_t stream);
 
+// See dsv4_copy_file.
+void copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging, size_t staging_bytes,
+               int readers);
+
 }  // namespace dsv4

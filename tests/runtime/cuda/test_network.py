@@ -1,15 +1,16 @@
 """What a step that fails leaves behind: no address of freed memory, no work that still runs."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip("cuda.bindings")
+from dsv4_trt.contract import BuildSpec
 from dsv4_trt.dtypes import DType
+from dsv4_trt.runtime.cuda import driver
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
-from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.step_size import StepSize, step_sizes
 
 
 def test_memory_that_moves_has_another_version():
@@ -33,29 +34,38 @@ def test_memory_that_went_for_more_than_there_is_has_another_version():
     arena.reserve(4096)
 
 
-def test_the_largest_step_moves_nothing(monkeypatch):
-    """What is reserved for it serves all steps up to it: no graph is captured again."""
-    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+def test_no_step_moves_what_graphs_point_to(tmp_path, monkeypatch):
+    """Room for the largest step is there from the first one on; more rows of logits take more."""
+    monkeypatch.setattr(driver, "destroy_graph", lambda graph: None)
     network = Network.__new__(Network)
-    network.main, network._device = None, torch.device("cpu")
+    network._build = BuildSpec(max_batch_size=4, max_num_tokens=64, max_seq_len=256, mtp=False)
+    network.main = SimpleNamespace(synchronize=lambda: None)
+    network._device, network.profiler = torch.device("cpu"), None
     network._arena, network._buffers = SharedArena(network._device), {}
-    network._graphs, network._programs = {}, {"a size": "its program"}
+    network._graphs, network._version = {}, (-1, -1)
+    network._tables = SimpleNamespace(version=1, placed={})
+    network._program = SimpleNamespace(
+        bind=lambda placed: None, resize=lambda sizes: 1000 * sizes["num_tokens"]
+    )
     network.graph = SimpleNamespace(
         outputs={"logits": "y"},
         values={"y": SimpleNamespace(dtype=DType.F32, shape=("num_logits", 7))},
         of_kind=lambda _: [],
     )
-    shapes = {"y": Placed.dense(0, DType.F32, (4, 7))}
-    network.reserve(SimpleNamespace(arena_bytes=4096, tensor=shapes.__getitem__))
-    assert not network._programs
-    network._programs = {"a size": "its program"}
-    version, address = network._arena.version, network._buffers["y"].data_ptr()
-    for count in (1, 4):
-        placed = network._bind_buffer("y", {"num_logits": count})
-        assert (placed.address, placed.shape) == (address, (count, 7))
-    network._arena.reserve(4096)
-    assert network._arena.version == version
-    assert network._programs
+    network._make_room(StepSize(1, 1, 1, 1))
+    network._graphs = {"a size": "its graph"}
+    before = network._base, network._buffers["y"].data_ptr()
+    for size in step_sizes(network._build):
+        network._make_room(size)
+    assert (network._base, network._buffers["y"].data_ptr()) == before
+    assert network._graphs
+    network._make_room(StepSize(64, 1, 0, 64))
+    assert network._buffers["y"].numel() == 64 * 7
+    assert not network._graphs
+    network._graphs = {"a size": "its graph"}
+    network._arena.reserve(1 << 20)  # by another network
+    network._make_room(StepSize(1, 1, 1, 1))
+    assert not network._graphs
 
 
 def test_no_stream_runs_on_after_a_launch_that_failed():
@@ -73,6 +83,7 @@ def test_no_stream_runs_on_after_a_launch_that_failed():
             assert not ended
             raise ValueError("launch")
 
+    network._program = Program()
     with pytest.raises(ValueError, match="launch"):
-        network._launch(Program())
+        network._launch()
     assert ended == [0, 1, 2]

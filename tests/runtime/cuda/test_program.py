@@ -1,4 +1,8 @@
-"""A graph's launches at fixed sizes: shapes, addresses, events; and what its largest step takes."""
+"""A graph's launches at one size after another: shapes, addresses, events; what its largest step takes."""
+
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
 
 import pytest
 
@@ -9,6 +13,7 @@ from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda.footprint import footprint
 from dsv4_trt.runtime.cuda.program import Placed, Program
 from dsv4_trt.runtime.cuda.schedule import schedule
+from dsv4_trt.runtime.cuda.step_size import StepSize, largest_step, step_sizes
 from tests.workshop import run_cli
 
 BASE = 1 << 40
@@ -18,11 +23,12 @@ WORKSPACE = 5000
 class NoLibrary:
     """Calls that nobody runs."""
 
-    def call(self, op, attrs):
-        return Call(self, op, [*OPS].index(op.name), attrs)
+    def call(self, op, attrs, tensors, start):
+        return Call(self, op, [*OPS].index(op.name), attrs, tensors, start)
 
-    def workspace(self, call):
-        return WORKSPACE
+    def workspaces(self, launches):
+        for launch in launches:
+            launch.workspace_bytes = WORKSPACE
 
 
 @pytest.fixture(scope="module")
@@ -32,73 +38,179 @@ def bundle(tmp_path_factory):
     return open_bundle(path)
 
 
+def fixed_and_moving(graph):
+    """Where weights, pools and tables are, and addresses of the inputs and outputs of a step."""
+    outputs = set(graph.outputs.values())
+    fixed, moving = {}, {}
+    for number, value in enumerate(graph.values.values(), 1):
+        is_table = value.name.startswith("block_table.")
+        if value.kind in (ValueKind.WEIGHT, ValueKind.KV) or is_table:
+            shape = tuple(dim if isinstance(dim, int) else 7 for dim in value.shape)
+            fixed[value.name] = Placed.dense(number << 20, value.dtype, shape)
+        elif value.kind is ValueKind.INPUT or value.name in outputs:
+            moving[value.name] = number << 20
+    return fixed, moving
+
+
+def set_size(program, size, base=BASE):
+    """A step of a size; returns where everything outside the arena is, and the bytes of the arena."""
+    fixed, moving = fixed_and_moving(program.graph)
+    program.bind(fixed)
+    nbytes = program.resize(size.by_name())
+    program.place(base, moving)
+    return moving | {name: placed.address for name, placed in fixed.items()}, nbytes
+
+
+MOST = StepSize(num_tokens=40, num_seqs=8, num_decodes=8, num_logits=8)
+MIXED = StepSize(num_tokens=5, num_seqs=3, num_decodes=2, num_logits=3)
+
+
 @pytest.fixture
 def program(bundle):
     graph = bundle.trunk
-    sizes = {"num_tokens": 5, "num_seqs": 3, "num_seqs_plus_1": 4, "num_logits": 3}
-    sizes |= {"num_decodes": 2, "num_table_rows": 8}
-
-    def size(dim):
-        return dim if isinstance(dim, int) else sizes.get(dim, 7)
-
-    outputs = set(graph.outputs.values())
-    bound = {
-        v.name: Placed.dense((number + 1) << 20, v.dtype, tuple(map(size, v.shape)))
-        for number, v in enumerate(graph.values.values())
-        if v.kind is not ValueKind.ACTIVATION or v.name in outputs
-    }
-    program = Program(graph, schedule(graph), NoLibrary(), sizes, bound)
-    program.place(BASE)
-    return program, bound
+    return Program(graph, schedule(graph), NoLibrary(), MOST.by_name())
 
 
-def test_a_reader_gets_what_its_writer_wrote(program):
-    program, bound = program
-    written = {}
+SIZES = [MIXED, MOST, StepSize(1, 1, 1, 1), StepSize(40, 1, 0, 40), StepSize(7, 2, 0, 0)]
+
+
+def test_a_reader_gets_what_its_writer_wrote_at_every_size(program):
+    for size in SIZES:
+        check(program, size)
+
+
+def check(program, size):
+    outside, nbytes = set_size(program, size)
+    sizes, written = size.by_name(), {}
+
+    def check_arg(arg, value):
+        assert arg.dtype == DTYPE_CODES[value.dtype]
+        assert arg.rank == len(value.shape)
+        first = value.shape[0]
+        assert arg.shape[0] == sizes.get(first, first if isinstance(first, int) else 7)
+        inner = [dim if isinstance(dim, int) else 7 for dim in value.shape[1:]]
+        assert list(arg.shape[1 : arg.rank]) == inner
+        assert list(arg.stride[: arg.rank]) == [
+            prod(inner[axis:]) for axis in range(len(value.shape))
+        ]
+
     for node, call in zip(program.graph.nodes, program.calls, strict=True):
         for param, name in node.inputs.items():
-            arg = call.inputs[param]
-            assert arg.data == (written[name] if name in written else bound[name].address)
-            assert arg.dtype == DTYPE_CODES[program.graph.values[name].dtype]
+            assert call.inputs[param].data == (written[name] if name in written else outside[name])
+            check_arg(call.inputs[param], program.graph.values[name])
         for param, name in node.outputs.items():
             arg = call.outputs[param]
             if param in node.aliases:
                 assert arg.data == call.inputs[node.aliases[param]].data
-            elif name in bound:
-                assert arg.data == bound[name].address
+            elif name in outside:
+                assert arg.data == outside[name]
             else:
-                assert BASE <= arg.data < BASE + program.arena_bytes
-            shape = program.graph.values[name].shape
-            assert arg.rank == len(shape)
-            assert arg.shape[0] == (5 if shape[0] == "num_tokens" else arg.shape[0])
+                count = prod(arg.shape[: arg.rank]) * program.graph.values[name].dtype.itemsize
+                assert BASE <= arg.data <= BASE + nbytes - count
+            check_arg(arg, program.graph.values[name])
             written[name] = arg.data
 
 
+def test_nothing_is_written_over_while_it_is_needed(program):
+    """In the order of the launches, no activation lies on one that a later node reads."""
+    set_size(program, MOST)
+    last = {}
+    for index, node in enumerate(program.graph.nodes):
+        last |= dict.fromkeys(node.inputs.values(), index)
+    live = {}  # start: end, last reader
+    for index, (node, call) in enumerate(zip(program.graph.nodes, program.calls, strict=True)):
+        live = {start: (end, until) for start, (end, until) in live.items() if until >= index}
+        for param, name in node.outputs.items():
+            arg = call.outputs[param]
+            if param in node.aliases or arg.data < BASE:
+                continue
+            size = prod(arg.shape[: arg.rank]) * program.graph.values[name].dtype.itemsize
+            end = arg.data + size
+            assert all(end <= start or other <= arg.data for start, (other, _) in live.items())
+            live[arg.data] = end, last[name]
+
+
+def test_the_arena_and_inputs_move(program):
+    set_size(program, MIXED)
+    before = [arg.data for call in program.calls for arg in call.outputs.values()]
+    set_size(program, MIXED, base=BASE + 4096)
+    after = [arg.data for call in program.calls for arg in call.outputs.values()]
+    assert {b - a for a, b in zip(before, after, strict=True)} == {0, 4096}
+
+
 def test_absent_tensors_have_rank_0(program):
-    program, _ = program
+    set_size(program, MIXED)
     for node, call in zip(program.graph.nodes, program.calls, strict=True):
         for param, arg in call.inputs.items():
             assert (arg.rank > 0) == (param in node.inputs)
 
 
 def test_launches_carry_streams_events_and_workspaces(program):
-    program, _ = program
-    recorded = {}
+    _, nbytes = set_size(program, MIXED)
+    activations = [
+        arg.data for call in program.calls for arg in call.outputs.values() if arg.data >= BASE
+    ]
+    recorded, spaces = {}, {}
     pairs = zip(program.launches, program.placements, strict=True)
     for index, (launch, placement) in enumerate(pairs):
         assert launch.stream == placement.stream
         assert launch.workspace_bytes == WORKSPACE
-        assert BASE <= launch.workspace <= BASE + program.arena_bytes - WORKSPACE
+        assert max(activations) < launch.workspace <= BASE + nbytes - WORKSPACE
+        assert spaces.setdefault(launch.stream, launch.workspace) == launch.workspace
         assert [recorded[e] for e in launch.waits[: launch.num_waits]] == placement.waits
         if launch.record >= 0:
             recorded[launch.record] = index
     assert len(recorded) == sum(p.recorded for p in program.placements)
+    ordered = sorted(spaces.values())
+    assert all(after - before >= WORKSPACE for before, after in pairwise(ordered))
+
+
+def test_launches_without_a_workspace_get_none(program, monkeypatch):
+    def workspaces(launches):
+        for index, launch in enumerate(launches):
+            launch.workspace_bytes = index % 2 * WORKSPACE
+
+    monkeypatch.setattr(program.library, "workspaces", workspaces)
+    set_size(program, MIXED)
+    assert [bool(launch.workspace) for launch in program.launches][:4] == [False, True] * 2
+
+
+def test_a_value_s_place_follows_the_size(program):
+    logits = program.graph.outputs["logits"]
+    for size in SIZES:
+        outside, _ = set_size(program, size)
+        found = program.tensor(logits)
+        assert found.address == outside[logits]
+        assert found.shape == (size.num_logits, *program.graph.values[logits].shape[1:])
 
 
 def test_the_footprint_grows_with_the_largest_step(bundle):
-    from dataclasses import replace
-
     small = replace(bundle, build=replace(bundle.build, max_num_tokens=512))
     sizes = [footprint(b, NoLibrary(), 1) for b in (small, bundle)]
     hidden = bundle.spec.hidden_size * bundle.spec.hc_mult * 2
     assert sizes[1] - sizes[0] > (bundle.build.max_num_tokens - 512) * hidden
+
+
+def test_a_build_s_sizes_are_those_of_its_rungs(bundle):
+    build = replace(bundle.build, max_batch_size=3, max_num_tokens=600, max_seq_len=1024)
+    sizes = set(step_sizes(build))
+    assert {StepSize(n, n, n, n) for n in (1, 2, 3)} < sizes
+    assert {size.num_tokens for size in sizes} == {
+        1,
+        2,
+        3,
+        4,
+        8,
+        16,
+        24,
+        32,
+        48,
+        64,
+        96,
+        128,
+        192,
+        256,
+        512,
+        600,
+    }
+    assert max(sizes) == largest_step(build) == StepSize(600, 3, 3, 3)
