@@ -47,6 +47,14 @@ class Workshop:
             run_cli("build", *paths, "--max_num_tokens", 2048, *build)
         return engine_dir
 
+    def dummy_dir(self, preset, build=()):
+        """The bundle of a model whose weights a GPU makes up."""
+        engine_dir = self.root / ("-".join([preset, *build]) + ".engine")
+        if not engine_dir.exists():
+            paths = ("--preset", preset, "--dummy-weights", "--output_dir", engine_dir)
+            run_cli("build", *paths, "--max_num_tokens", 2048, *build)
+        return engine_dir
+
     def engine(
         self,
         checkpoint,

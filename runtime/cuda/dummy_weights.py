@@ -1,12 +1,13 @@
 """Weights that are made up on the device: of the right size and scale, for measuring speed without a file.
 
-Values are drawn so that activations keep their size from layer to layer; what a model of them says means
-nothing.
+Values are drawn so that activations keep their size from layer to layer, the same ones every time; what a
+model of them says means nothing.
 """
 
 from __future__ import annotations
 
 from math import log2, prod
+from zlib import crc32
 
 import torch
 
@@ -32,10 +33,12 @@ def fill_dummy(
     special = _special(value.name, shape, spec, mapping)
     if special is not None:
         target.copy_(special.to(target.dtype))
-    elif value.dtype is DType.I8:
-        _fill_bytes(target, value.name, spec)
+        return
+    generator = torch.Generator(target.device).manual_seed(crc32(value.name.encode()))
+    if value.dtype is DType.I8:
+        _fill_bytes(target, value.name, spec, generator)
     else:
-        _fill_floats(target, value.name)
+        _fill_floats(target, generator)
 
 
 def _special(
@@ -59,10 +62,12 @@ def _special(
     return None
 
 
-def _fill_bytes(target: torch.Tensor, name: str, spec: ModelSpec) -> None:
+def _fill_bytes(
+    target: torch.Tensor, name: str, spec: ModelSpec, generator: torch.Generator
+) -> None:
     """Packed fp4 codes, or scales that give products of unit size."""
     if not name.endswith(".scale"):
-        target.random_(-128, 128)
+        target.random_(-128, 128, generator=generator)
         return
     expert = ".experts." in name and spec.expert_dtype == "fp4"
     depth = target.shape[-1] * (32 if expert else 128)
@@ -71,9 +76,10 @@ def _fill_bytes(target: torch.Tensor, name: str, spec: ModelSpec) -> None:
     target.fill_(_SCALE_BIAS - exponent)
 
 
-def _fill_floats(target: torch.Tensor, name: str) -> None:
+def _fill_floats(target: torch.Tensor, generator: torch.Generator) -> None:
     scale = 1.0 if target.dtype is torch.float8_e4m3fn else target.shape[-1] ** -0.5
     flat = target.view(-1)
     for start in range(0, flat.numel(), _CHUNK):
         part = flat[start : start + _CHUNK]
-        part.copy_(torch.randn(part.shape, device=part.device) * scale)
+        drawn = torch.randn(part.shape, device=part.device, generator=generator)
+        part.copy_(drawn * scale)
