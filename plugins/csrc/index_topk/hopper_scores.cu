@@ -6,7 +6,7 @@
 #include "common/mma.cuh"
 #include "common/shared_memory.cuh"
 #include "index_topk/order.cuh"
-#include "index_topk/rows.cuh"
+#include "index_topk/queries.cuh"
 #include "index_topk/token_tile.cuh"
 #include "index_topk/wgmma.cuh"
 
@@ -16,7 +16,6 @@ namespace {
 constexpr int kGroup = 128;         // threads that multiply together
 constexpr int kPromptTokens = 6;    // of a block; two blocks' queries fit into shared memory
 constexpr int kKeys = 64;           // of a tile; it lies in one page
-constexpr int kColumnTiles = kTensorHeads / 8;
 
 // Groups of a block, and blocks of a multiprocessor by registers and shared memory.
 constexpr int groups(int tokens) { return tokens > 1 ? 2 : 1; }
@@ -31,31 +30,16 @@ struct TokenQueries {
 template <int kTokens>
 struct Shared {
     TokenQueries queries[kTokens];
-    uint32_t weights[kTokens][4][kColumnTiles];     // pairs of heads 8 * column tile + 2t, by t
+    HeadWeights weights[kTokens];
     TokenTile<kTokens> tile;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <Format kFormat>
-__device__ void read_queries(const Params& p, int token, TokenQueries& to, uint32_t (&weights)[4][kColumnTiles]) {
-    for (int i = threadIdx.x; i < kTensorHeads * 4; i += blockDim.x) {
-        const int head = i / 4, t = i % 4;
-        const int64_t row = int64_t(token) * kTensorHeads + head;
-        Slice<kFormat> slice;
-        slice.load(static_cast<const uint8_t*>(p.q) + row * slice.kRowBytes, p.q_scale + row * 4, t);
-        uint32_t words[kSliceWords];
-        slice.decode(words);
+__device__ __forceinline__ void put(TokenQueries& to, int head, int t, const uint32_t (&words)[kSliceWords]) {
 #pragma unroll
-        for (int i = 0; i < kSliceWords; ++i) {     // pair i of a slice is at k = 8i + 2t, in chunk i
-            to.columns[i / 8][head][(i % 8 ^ head % 8) * 4 + t] = words[i];
-        }
-    }
-    if (threadIdx.x < kTensorHeads / 2) {
-        const int pair = threadIdx.x;   // heads 2 * pair and the next
-        const float* from = p.weights + int64_t(token) * kTensorHeads + 2 * pair;
-        const __nv_bfloat162 rounded = __floats2bfloat162_rn(from[0], from[1]);
-        weights[pair % 4][pair / 4] = reinterpret_cast<const uint32_t&>(rounded);
+    for (int i = 0; i < kSliceWords; ++i) {     // pair i of a slice is at k = 8i + 2t, in chunk i
+        to.columns[i / 8][head][(i % 8 ^ head % 8) * 4 + t] = words[i];
     }
 }
 
@@ -92,7 +76,7 @@ struct KeyTile {
 // The scores of this lane's keys g and g + 8 for one token.
 template <bool kHalf>
 __device__ __forceinline__ float2 score(const uint32_t (&key)[2][kSliceWords], const TokenQueries& q,
-                                        const uint32_t (&weights)[4][kColumnTiles]) {
+                                        const HeadWeights& weights) {
     float dots[32];
     wgmma_fence();
 #pragma unroll
@@ -138,7 +122,9 @@ __device__ __forceinline__ void score_tiles(const Params& p, Shared<kTokens>& sh
         next.load(p, next.page(p, table_row, worker), worker);
         int page = next.page(p, table_row, worker + workers);
         for (int i = begin; i < end; ++i) {
-            if (shared.tile.visible[i] > 0) read_queries<kFormat>(p, first + i, shared.queries[i], shared.weights[i]);
+            if (shared.tile.visible[i] > 0) {
+                read_queries<kFormat>(p, first + i, blockDim.x, shared.queries[i], shared.weights[i]);
+            }
         }
         fence_async_proxy();
         __syncthreads();

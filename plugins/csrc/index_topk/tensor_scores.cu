@@ -7,7 +7,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/mma.cuh"
 #include "index_topk/order.cuh"
-#include "index_topk/rows.cuh"
+#include "index_topk/queries.cuh"
 #include "index_topk/token_tile.cuh"
 
 namespace dsv4::index_topk {
@@ -16,33 +16,17 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int blocks_per_multiprocessor(Format format) { return format == Format::kBf16 ? 2 : 3; }  // by registers
-constexpr int kColumnTiles = kTensorHeads / 8;
 
 struct TokenQueries {
     uint4 fragments[kColumnTiles][4][32];       // by 8 heads, 2 steps of k, lane
-    uint32_t weights[4][kColumnTiles];          // pairs of heads 8 * column tile + 2t, by t
+    HeadWeights weights;
 };
 
-template <Format kFormat>
-__device__ void read_queries(const Params& p, int token, TokenQueries& to) {
-    for (int i = threadIdx.x; i < kTensorHeads * 4; i += kThreads) {
-        const int head = i / 4, lane = i % 4;
-        const int64_t row = int64_t(token) * kTensorHeads + head;
-        Slice<kFormat> slice;
-        slice.load(static_cast<const uint8_t*>(p.q) + row * slice.kRowBytes, p.q_scale + row * 4, lane);
-        uint32_t words[kSliceWords];
-        slice.decode(words);
+__device__ __forceinline__ void put(TokenQueries& to, int head, int t, const uint32_t (&words)[kSliceWords]) {
 #pragma unroll
-        for (int step = 0; step < 4; ++step) {
-            const uint32_t* w = words + 4 * step;
-            to.fragments[head / 8][step][head % 8 * 4 + lane] = {w[0], w[1], w[2], w[3]};
-        }
-    }
-    if (threadIdx.x < kTensorHeads / 2) {
-        const int pair = threadIdx.x;   // heads 2 * pair and the next
-        const float* from = p.weights + int64_t(token) * kTensorHeads + 2 * pair;
-        const __nv_bfloat162 rounded = __floats2bfloat162_rn(from[0], from[1]);
-        to.weights[pair % 4][pair / 4] = reinterpret_cast<const uint32_t&>(rounded);
+    for (int step = 0; step < 4; ++step) {
+        const uint32_t* w = words + 4 * step;
+        to.fragments[head / 8][step][head % 8 * 4 + t] = {w[0], w[1], w[2], w[3]};
     }
 }
 
@@ -136,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(kFormat)) 
         KeyTile<kFormat> next;
         if (worker < tiles) next.load(p, table_row, worker, lane);
         for (int i = begin; i < end; ++i) {
-            if (block.visible[i] > 0) read_queries<kFormat>(p, first + i, queries[i]);
+            if (block.visible[i] > 0) read_queries<kFormat>(p, first + i, kThreads, queries[i], queries[i].weights);
         }
         __syncthreads();
         for (int tile = worker; tile < tiles; tile += workers) {
