@@ -1,6 +1,4 @@
 // The registry of ops and the C entry points.
-#include <atomic>
-#include <map>
 #include <string>
 
 #include "common/op.h"
@@ -36,6 +34,17 @@ Entry& entry_of(const Dsv4Call* call) {
     return entries()[call->op];
 }
 
+// Keeps what went wrong; without memory for it the message is empty.
+void note(const Dsv4Call* call, const char* what) noexcept {
+    cudaGetLastError();  // told now: the next launch must not find it
+    try {
+        const bool known = call && call->op >= 0 && call->op < table::num_ops;
+        last_error = (known ? std::string("op '") + table::names[call->op] + "': " : "") + what;
+    } catch (...) {
+        last_error.clear();
+    }
+}
+
 // Runs `body` and turns what it throws into a status: no exception may cross the C interface.
 template <class Body>
 int32_t guarded(const Dsv4Call* call, Body body) noexcept {
@@ -43,18 +52,11 @@ int32_t guarded(const Dsv4Call* call, Body body) noexcept {
         body();
         return 0;
     } catch (const std::exception& error) {
-        cudaGetLastError();  // told now: the next launch must not find it
-        try {
-            const bool known = call && call->op >= 0 && call->op < table::num_ops;
-            last_error = (known ? std::string("op '") + table::names[call->op] + "': " : "") + error.what();
-        } catch (...) {
-            last_error.clear();
-        }
-        return 1;
+        note(call, error.what());
     } catch (...) {
-        last_error.clear();
-        return 1;
+        note(call, "an unknown exception");
     }
+    return 1;
 }
 
 void launch_checked(const Dsv4Call& call, void* workspace, size_t workspace_bytes, cudaStream_t stream) {

@@ -84,7 +84,7 @@ inline size_t no_workspace(const Call&) { return 0; }
 
 constexpr int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// Of the current device, read once per device: how many multiprocessors; major * 10 + minor.
+// Of the current device: how many multiprocessors; major * 10 + minor.
 int multiprocessors();
 int compute_capability();
 

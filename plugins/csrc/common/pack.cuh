@@ -1,8 +1,6 @@
 // N elements that one thread reads or writes at once; the address must be a multiple of their size.
 #pragma once
 
-#include "common/numbers.cuh"
-
 namespace dsv4 {
 
 template <class T, int N>

@@ -1,6 +1,7 @@
 // A multiplying warpgroup's sums and how they leave it.
 #pragma once
 
+#include "common/numbers.cuh"
 #include "common/pack.cuh"
 #include "gemm/wide_tiles.cuh"
 

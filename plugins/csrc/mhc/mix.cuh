@@ -1,6 +1,7 @@
 // The arithmetic of a site: pre, post and comb of a token, and what the streams become.
 #pragma once
 
+#include "common/numbers.cuh"
 #include "common/pack.cuh"
 #include "mhc/mhc.h"
 

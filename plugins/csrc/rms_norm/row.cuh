@@ -1,6 +1,7 @@
 // RMS norm of one row by one block: x is read once and waits for its scale in registers.
 #pragma once
 
+#include "common/numbers.cuh"
 #include "common/pack.cuh"
 #include "common/reduce.cuh"
 

@@ -1,5 +1,6 @@
 // A hidden state copied into every residual stream, or added to it: a thread takes its channels of x once
 // for all streams of the token.
+#include "common/numbers.cuh"
 #include "common/pack.cuh"
 #include "op_table.h"
 #include "streams/streams.h"
