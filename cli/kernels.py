@@ -20,11 +20,16 @@ def compile_kernels(
     architectures: Sequence[str], *, force: bool = False, jobs: int | None = None
 ) -> Path:
     """The library for these architectures, from the cache or compiled now; see `build_library`."""
-    from dsv4_trt.plugins.library_build import build_library, library_path, num_sources
+    from dsv4_trt.plugins.library_build import (
+        LOG_FILE,
+        build_library,
+        library_path,
+        num_sources,
+    )
 
     target = library_path(architectures)
     if not sys.stderr.isatty() and (force or not target.is_file()):  # no bar: minutes of silence
-        click.echo(f"the compiler's output goes to {target.with_name('build.log')}", err=True)
+        click.echo(f"the compiler's output goes to {target.with_name(LOG_FILE)}", err=True)
     shown = 0
     description = f"compiling for {', '.join(architectures)}"
     with progress(description, num_sources(), unit="files") as advance:

@@ -24,6 +24,7 @@ from dsv4_trt.plugins.table_header import table_header
 
 SOURCES = Path(__file__).resolve().parent
 LIBRARY_FILE = "libdsv4_plugins.so"
+LOG_FILE = "build.log"  # beside it: the compiler's output as it comes
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _FOLDER_PREFIX = "build-"
 _COMPILED = re.compile(r"\[\d+/\d+\] Building ")  # a file, and not the op table or the link
@@ -128,7 +129,7 @@ def build_library(
         for left in target.parent.glob(f"{_FOLDER_PREFIX}*"):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=target.parent) as folder:
-            log = target.parent / "build.log"
+            log = target.with_name(LOG_FILE)
             _run_cmake(Path(folder), nvcc, sorted(set(architectures)), jobs, log, progress)
             os.replace(Path(folder, LIBRARY_FILE), target)  # whole or not at all
     return target

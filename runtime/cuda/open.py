@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
 from dsv4_trt.kv_plan import KvPlan
 from dsv4_trt.plugins.library import Library, load_library
-from dsv4_trt.plugins.library_build import Progress, build_library, find_library
+from dsv4_trt.plugins.library_build import (
+    LOG_FILE,
+    build_library,
+    find_library,
+    library_path,
+)
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.engine import CudaEngine
 from dsv4_trt.runtime.open import device_architecture
+
+_logger = logging.getLogger(__name__)
 
 
 def open_cuda_engine(bundle: Bundle, plan: KvPlan, **options: bool) -> CudaEngine:
@@ -17,11 +26,17 @@ def open_cuda_engine(bundle: Bundle, plan: KvPlan, **options: bool) -> CudaEngin
     return CudaEngine(bundle, plan, device_library(), torch.device("cuda", 0), **options)
 
 
-def device_library(progress: Progress = lambda done: None) -> Library:
-    """The kernel library for this machine's GPU, from the cache or built now."""
+def device_library() -> Library:
+    """The kernel library for this machine's GPU, from the cache or built now, which is logged."""
     architecture = device_architecture()
     assert architecture is not None, "a CUDA engine is opened without a GPU"
     path = find_library(architecture)
     if path is None:
-        path = build_library((architecture,), progress=progress)
+        # a warning, as less is not shown where no logging is configured
+        _logger.warning(
+            "compiling kernels for %s: takes minutes, once; the compiler's output goes to %s",
+            architecture,
+            library_path((architecture,)).with_name(LOG_FILE),
+        )
+        path = build_library((architecture,))
     return load_library(path)
