@@ -58,7 +58,7 @@ def parse_token_ids(_: click.Context, __: click.Parameter, value: str | None) ->
 @option("--stop", multiple=True, help="Text that ends generation; may be given several times.")
 @option("--logprobs", type=int, help="Print log-probabilities of the N best tokens of each step.")
 @option("--ignore_eos", is_flag=True, help="Go on past the end-of-sentence token.")
-@click.option("--profile", is_flag=True, help="Print time by op against its floor; needs a GPU.")
+@click.option("--profile", is_flag=True, help="Print time by op, and an H200's floor; needs a GPU.")
 @device_option
 @precision_option
 @checkpoint_dir_option

@@ -59,7 +59,7 @@ class Ceilings:
     fp8_tflops: float
 
 
-H200 = Ceilings("NVIDIA H200", 4153.0, 773.0, 1541.0)
+H200 = Ceilings("H200", 4153.0, 773.0, 1541.0)
 
 
 def call_cost(
