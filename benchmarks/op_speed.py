@@ -11,12 +11,10 @@ docs/performance.md says how to read the numbers.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,9 +22,6 @@ from op_speed_parts import kit, rows, tables
 from op_speed_parts.case import Case
 from op_speed_parts.timing import device_works
 from results_file import circumstances, parser_of, write
-
-from dsv4_trt.plugins.library import Library, load_library
-from dsv4_trt.plugins.library_build import library_path
 
 
 def main() -> int:
@@ -74,16 +69,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _library() -> Library:
-    named = os.environ.get("DSV4_PLUGIN_LIBRARY")
-    return load_library(Path(named) if named else library_path())
-
-
 def _measure(
     cases: list[Case], args: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows, and what went wrong with cases that have none."""
-    library = _library()
+    from dsv4_trt.runtime.cuda.open import device_library  # needs cuda-python
+
+    library = device_library()
     options = rows.Options(
         rounds=11 if args.quick else 15,
         most_sets=512 if args.quick else 1536,
