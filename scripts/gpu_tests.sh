@@ -1,20 +1,35 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: builds the kernels, runs every test that needs one, then small models under
-# compute-sanitizer. Usage: gpu_tests.sh [python]
+# On a machine with a GPU: builds the kernels, runs every test that needs one, then the tests of each op, and a
+# small model, under compute-sanitizer. Usage: gpu_tests.sh [python]
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-python=${1:-python3}
-export PYTHONPATH=$PWD OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export PYTHON=${1:-python3} PYTHONPATH=$PWD OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+workers=${WORKERS:-8}
+
+# A test function in a process of its own; says how it went, and all of it if it failed.
+memcheck() {
+    local log status=0
+    log=$(mktemp)
+    compute-sanitizer --tool memcheck --error-exitcode 9 --kernel-name-exclude kns=at:: \
+        "$PYTHON" -m pytest -m gpu -q -p no:cacheprovider -p no:benchmark "$1" >"$log" 2>&1 || status=$?
+    echo "$1: $(grep -E '(passed|failed|error).* in ' "$log" | tail -n 1), $(grep 'ERROR SUMMARY' "$log" | head -n 1)"
+    ((status == 0)) || cat "$log"
+    rm "$log"
+    return $status
+}
+export -f memcheck
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-"$python" -c 'import torch; print("torch", torch.__version__)'
-"$python" -m dsv4_trt.cli plugins build
+"$PYTHON" -c 'import torch; print("torch", torch.__version__)'
+"$PYTHON" -m dsv4_trt.cli plugins build
 
 echo "=== tests"
-"$python" -m pytest -m gpu -q -ra -n "${WORKERS:-6}" -p no:cacheprovider -p no:benchmark tests
+"$PYTHON" -m pytest -m gpu -q -ra -n "$workers" --dist loadgroup -p no:cacheprovider -p no:benchmark tests
 
-echo "=== compute-sanitizer, kernels of whole tiny models"
-small='test_every_node_equals_its_reference and tiny'
-compute-sanitizer --tool memcheck --error-exitcode 9 --kernel-name-exclude kns=at:: \
-    "$python" -m pytest -m gpu -q -p no:cacheprovider -p no:benchmark -k "$small" tests/engine/test_cuda_nodes.py
+echo "=== compute-sanitizer memcheck"
+{
+    "$PYTHON" -m pytest -m gpu -q --collect-only -p no:cacheprovider tests/plugins/cuda |
+        grep '::' | cut -d[ -f1 | sort -u
+    echo "tests/engine/test_cuda_nodes.py::test_every_node_equals_its_reference[tiny-official]"
+} | xargs -P "$workers" -I{} bash -c 'memcheck "$@"' memcheck {}

@@ -104,21 +104,17 @@ def mean_error(found, expected):
 @gpu
 @one_at_a_time
 def test_logits_of_full_width_equal_the_cpu(workshop, tmp_path):
-    """The same made-up weights on both: sharp at exact precision, gross errors at serving precision."""
+    """The same made-up weights on both; few different tokens, so that the CPU meets few experts."""
     torch.set_num_threads(os.cpu_count() or 1)
-    ids = random_ids(150, vocab=129280, seed=6)
-    for precision in ("exact", "serving"):
-        engine = cuda_engine(workshop.dummy_dir(REAL_WIDTH), [400], precision)
-        found = logits(engine, ids[:147], decode=ids[147:])
-        file = save_weights(engine, tmp_path / "rank0.safetensors")
-        bundle = open_bundle(workshop.dummy_dir(REAL_WIDTH), precision=precision)
-        cpu = NativeEngine(replace(bundle, rank_files=(file,)), engine.plan)
-        for key, rows in logits(cpu, ids[:147], decode=ids[147:]).items():
-            if precision == "exact":
-                assert_same(found[key], rows)
-            else:
-                assert mean_error(found[key].cpu(), rows) < 0.15
-        file.unlink()
+    ids = [1000 * token for token in random_ids(150, vocab=16, seed=6)]
+    engine_dir = workshop.dummy_dir(REAL_WIDTH, ("--no-mtp",))
+    engine = cuda_engine(engine_dir, [400])
+    found = logits(engine, ids[:147], decode=ids[147:])
+    file = save_weights(engine, tmp_path / "rank0.safetensors")
+    bundle = replace(open_bundle(engine_dir, precision="exact"), rank_files=(file,))
+    expected = logits(NativeEngine(bundle, engine.plan), ids[:147], decode=ids[147:])
+    for key, rows in expected.items():
+        assert_same(found[key], rows)
 
 
 def save_weights(engine, file):
