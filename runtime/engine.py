@@ -34,7 +34,7 @@ class Engine(Protocol):
     layout: KvLayout
     plan: KvPlan
     ladders: StepLadders | None  # sizes that steps are padded to
-    owner: object  # who hands out the pages of the plan: the stepper made last
+    owner: object  # the claim of who hands out the pages of the plan: the stepper made last
 
     def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
         """Run the trunk; KV pages named by the batch are updated in place."""

@@ -58,7 +58,8 @@ class Stepper:
         limits = (build.max_batch_size, build.max_num_tokens, engine.ladders)
         self._trunk = StepArrays(self.kv, *limits)
         self._mtp = StepArrays(self.mtp_kv, *limits)
-        engine.owner = self
+        # not the stepper itself: the two would keep each other, and a GPU's memory, until a collection
+        self._claim = engine.owner = object()
 
     def warm_up(self) -> Iterator[int]:
         """Prepare the engine for decode steps, one rung of its ladder after another; gives each rung."""
@@ -94,7 +95,9 @@ class Stepper:
     @contextmanager
     def _running(self, arrays: StepArrays, record: StepRecord) -> Iterator[StepBatch]:
         """The batch of a step; its pages are kept if the step ran and given back if it did not."""
-        assert self.engine.owner is self, "this engine's pages belong to a stepper made later"
+        assert self.engine.owner is self._claim, (
+            "this engine's pages belong to a stepper made later"
+        )
         kv = arrays.kv
         ends = kv.num_tokens[record.rows] + record.lengths
         prepared = kv.prepare(record.rows, ends, record.marks)

@@ -3,6 +3,7 @@
 The models are the golden ones and one of Flash's width, whose weights are made up.
 """
 
+import gc
 import os
 from dataclasses import replace
 from math import prod
@@ -253,6 +254,23 @@ def test_dummy_weights_make_a_model_of_full_width(workshop):
     _, found = prefill(Stepper(engine), random_ids(1500, vocab=129280, seed=2))
     assert found.isfinite().all()
     assert 0.1 < found.std() < 100
+
+
+@gpu
+def test_an_engine_gives_its_memory_back_at_once(workshop, tiny_a):
+    gc.collect()
+    gc.disable()
+    try:
+        before = torch.cuda.memory_allocated()
+        engine = cuda_engine(workshop.bundle_dir(tiny_a), [640])
+        stepper = Stepper(engine)
+        assert list(stepper.warm_up())
+        prefill(stepper, random_ids(300, seed=3))
+        assert torch.cuda.memory_allocated() > before
+        del engine, stepper
+        assert torch.cuda.memory_allocated() == before
+    finally:
+        gc.enable()
 
 
 @gpu

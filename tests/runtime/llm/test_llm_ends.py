@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -192,3 +193,21 @@ def test_an_llm_that_can_not_be_opened_leaves_no_thread(tmp_path):
     with pytest.raises(ConfigError, match=r"holds no graph\.json"):
         LLM(tmp_path)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("shut_down", [True, False])
+def test_an_engine_goes_with_its_llm(workshop, tiny_a, shut_down):
+    """At once, not at some collection: the next one may need its memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        llm = open_llm(workshop, tiny_a)
+        result = llm.generate(PROMPT, greedy(2))
+        engine = weakref.ref(llm._engine)
+        if shut_down:
+            llm.shutdown()
+        del llm
+        assert engine() is None
+    finally:
+        gc.enable()
+    assert result.outputs[0].length == 2
