@@ -24,8 +24,12 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 "$PYTHON" -c 'import torch; print("torch", torch.__version__)'
 "$PYTHON" -m dsv4_trt.cli plugins build
 
+tests() {
+    "$PYTHON" -m pytest -m "$1" -n "$2" -q -ra -p no:cacheprovider -p no:benchmark tests
+}
 echo "=== tests"
-"$PYTHON" -m pytest -m gpu -q -ra -n "$workers" --dist loadgroup -p no:cacheprovider -p no:benchmark tests
+tests "gpu and not full_width" "$workers"
+tests full_width 2
 
 echo "=== compute-sanitizer memcheck"
 {

@@ -23,8 +23,7 @@ from tests.workshop import golden_roots, logits, random_ids, run_cli
 
 gpu = pytest.mark.gpu
 REAL_WIDTH = "flash-layers=4"  # two window layers, one of each ratio
-one_at_a_time = pytest.mark.xdist_group("full width")  # several would not fit the GPU
-MODELS = (*golden_roots(), pytest.param(REAL_WIDTH, marks=one_at_a_time))
+MODELS = (*golden_roots(), pytest.param(REAL_WIDTH, marks=pytest.mark.full_width))
 
 
 def model_dir(workshop, model, build=()):
@@ -103,7 +102,7 @@ def mean_error(found, expected):
 
 
 @gpu
-@one_at_a_time
+@pytest.mark.full_width
 def test_logits_of_full_width_equal_the_cpu(workshop, tmp_path):
     """The same made-up weights on both; few different tokens, so that the CPU meets few experts."""
     torch.set_num_threads(os.cpu_count() or 1)
@@ -248,7 +247,7 @@ def test_weights_arrive_as_they_are_in_the_file(workshop, tiny_a):
 
 
 @gpu
-@one_at_a_time
+@pytest.mark.full_width
 def test_dummy_weights_make_a_model_of_full_width(workshop):
     engine = cuda_engine(workshop.dummy_dir(REAL_WIDTH), [2000], "serving")
     _, found = prefill(Stepper(engine), random_ids(1500, vocab=129280, seed=2))

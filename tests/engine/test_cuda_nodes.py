@@ -32,7 +32,6 @@ pytest.importorskip("cuda.bindings.runtime")
 from dsv4_trt.runtime.cuda.dummy_weights import fill_dummy
 
 pytestmark = pytest.mark.gpu
-one_at_a_time = pytest.mark.xdist_group("full width")  # several would not fit the GPU
 
 # bytes (codes, pages, picks) that a difference in the last bit of a sum may turn over
 MOST_BYTES = 4e-3
@@ -130,8 +129,8 @@ PRECISIONS = {
     ("model", "precision"),
     [
         *(("tiny", name) for name in PRECISIONS),
-        pytest.param("flash", "official", marks=one_at_a_time),
-        pytest.param("pro", "official", marks=one_at_a_time),
+        pytest.param("flash", "official", marks=pytest.mark.full_width),
+        pytest.param("pro", "official", marks=pytest.mark.full_width),
     ],
 )
 def test_every_node_equals_its_reference(model, precision):
