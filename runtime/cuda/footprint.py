@@ -31,7 +31,7 @@ def footprint(bundle: Bundle, library: Library, tails: int) -> int:
 
 def most_bytes(program: Program, build: BuildSpec) -> int:
     """Bytes of arena that suffice for steps of every size; leaves the program at one of them."""
-    return max(program.resize(size.by_name()) for size in step_sizes(build))
+    return max(program.resize(size) for size in step_sizes(build))
 
 
 def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Program:
@@ -46,7 +46,7 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
     def size(dim: Dim) -> int:
         return dim if isinstance(dim, int) else widths.get(dim, 1)  # pools: one page
 
-    program = Program(graph, schedule(graph), library, largest_step(build).by_name())
+    program = Program(graph, schedule(graph), library, largest_step(build))
     fixed = [
         value
         for value in graph.values.values()
@@ -58,7 +58,7 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
 
 def _kept_bytes(program: Program, build: BuildSpec) -> int:
     """Outputs, each with the copy that a caller gets, and the streams that another network hands over."""
-    program.resize(largest_step(build).by_name())
+    program.resize(largest_step(build))
     names = [*program.graph.outputs.values(), *(n for n in program.graph.values if n == "streams")]
     found = (program.tensor(name) for name in names)
     return sum(2 * prod(tensor.shape) * tensor.dtype.itemsize for tensor in found)

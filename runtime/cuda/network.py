@@ -60,7 +60,7 @@ class Network:
     ) -> None:
         self.graph = graph
         placements = schedule(graph, side_streams=side_streams)
-        self._program = Program(graph, placements, library, largest_step(build).by_name())
+        self._program = Program(graph, placements, library, largest_step(build))
         self._program.bind(constants)
         self._library = library
         self._build = build
@@ -145,7 +145,7 @@ class Network:
         self._forget_moved()
         if size in self._graphs and self.profiler is None:
             return  # it has all that it needs
-        nbytes = self._program.resize(size.by_name())
+        nbytes = self._program.resize(size)
         self._base = self._arena.reserve(max(nbytes, self._most_bytes))
         for name in self._kept():
             self._keep(name, size)
@@ -188,18 +188,13 @@ class Network:
 
     def _keep(self, name: str, size: StepSize) -> None:
         """Have a buffer that holds a value of this size, or of the largest step."""
-        count = max(prod(self._shape(name, s)) for s in (size, largest_step(self._build)))
+        value = self.graph.values[name]
+        count = max(prod(s.shape(value)) for s in (size, largest_step(self._build)))
         if name not in self._buffers or self._buffers[name].numel() < count:
             self._drop_graphs()
             self._buffers.pop(name, None)  # its memory goes before the larger one comes
-            dtype = TORCH_DTYPES[self.graph.values[name].dtype]
+            dtype = TORCH_DTYPES[value.dtype]
             self._buffers[name] = torch.empty(count, dtype=dtype, device=self._device)
-
-    def _shape(self, name: str, size: StepSize) -> list[int]:
-        sizes = size.by_name()
-        return [
-            dim if isinstance(dim, int) else sizes[dim] for dim in self.graph.values[name].shape
-        ]
 
     def _forget_moved(self) -> None:
         """Graphs hold addresses: drop them when what they point to has moved."""
@@ -219,7 +214,7 @@ class Network:
         found = {}
         for role, name in self.graph.outputs.items():
             if role == "logits" or want_streams:
-                shape = self._shape(name, size)
+                shape = size.shape(self.graph.values[name])
                 found[role] = self._buffers[name][: prod(shape)].view(shape).clone()
         return StepOutput(logits=found["logits"], streams=found.get("streams"))
 

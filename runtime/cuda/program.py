@@ -15,24 +15,20 @@ from math import prod
 import numpy as np
 
 from dsv4_trt.dtypes import DType
-from dsv4_trt.graph import Dim, Graph, Node, Value
+from dsv4_trt.graph import Graph, Node, Value
 from dsv4_trt.plugins.library import Call, LaunchArg, Library, TensorArg, set_tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.cuda.memory import ALIGNMENT, Arena
 from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS, Placement
+from dsv4_trt.runtime.cuda.step_size import SIZE_NAMES, StepSize
 
-Sizes = Mapping[str, int]  # run-time sizes of the graph by name
-SIZE_NAMES = ("num_tokens", "num_seqs", "num_seqs_plus_1", "num_logits", "num_decodes")
 _TENSOR = np.dtype(TensorArg)
-_LAUNCH = np.dtype(
+_LAUNCH_FIELDS = {"workspace": np.uint64, "workspace_bytes": np.uint64, "stream": np.int32}
+_LAUNCH = np.dtype(  # by hand: numpy has nothing for the pointers of the call inside
     {
-        "names": ["workspace", "workspace_bytes", "stream"],
-        "formats": [np.uint64, np.uint64, np.int32],
-        "offsets": [
-            LaunchArg.workspace.offset,
-            LaunchArg.workspace_bytes.offset,
-            LaunchArg.stream.offset,
-        ],
+        "names": [*_LAUNCH_FIELDS],
+        "formats": [*_LAUNCH_FIELDS.values()],
+        "offsets": [getattr(LaunchArg, name).offset for name in _LAUNCH_FIELDS],
         "itemsize": ctypes.sizeof(LaunchArg),
     }
 )
@@ -55,21 +51,21 @@ class Placed:
 
 
 class Program:
-    """The launches of a graph whose steps have at most the sizes `most`.
+    """The launches of a graph whose steps are at most as large as `most`, but for rows of logits.
 
     Before it runs, `bind` says where weights, pools and tables are, `resize` how large the step is, and
     `place` where activations, inputs and outputs are.
     """
 
     def __init__(
-        self, graph: Graph, placements: Sequence[Placement], library: Library, most: Sizes
+        self, graph: Graph, placements: Sequence[Placement], library: Library, most: StepSize
     ) -> None:
         self.graph = graph
         self.library = library
         self.placements = placements
         self.events = _number_events(placements)
-        self._most = {**most, "num_logits": most["num_tokens"]}  # of all positions, where asked for
-        self._sizes: Sizes = self._most
+        self._most = most._replace(num_logits=most.num_tokens)  # of all positions, where asked for
+        self._size = self._most
         self._roots = _roots(graph)
         self._bound: dict[str, Placed] = {}
         self._numbers = {name: i for i, name in enumerate(dict.fromkeys(self._roots.values()))}
@@ -91,19 +87,19 @@ class Program:
             for index in self._args_of[name]:
                 set_tensor(self._args[index], 0, tensor.dtype, tensor.shape, tensor.strides)
 
-    def resize(self, sizes: Sizes) -> int:
-        """Set the step's sizes; returns the bytes of arena that it takes."""
-        assert sizes["num_tokens"] <= self._most["num_tokens"], f"a step of {sizes}"
-        self._sizes = sizes
-        dims = np.array([sizes[name] for name in SIZE_NAMES])
+    def resize(self, size: StepSize) -> int:
+        """Set the step's size; returns the bytes of arena that it takes."""
+        assert size.num_tokens <= self._most.num_tokens, f"a step of {size}"
+        self._size = size
+        dims = np.array([*size.by_name().values()])
         self._view["shape"][self._sized_args, 0] = dims[self._size_of_arg]
         self.library.workspaces(self.launches)
         nbytes, streams = self._launch_view["workspace_bytes"], self._launch_view["stream"]
         end = self._activation_bytes
         for stream in range(NUM_STREAMS):
             self._workspace_starts[stream] = end
-            most = int(nbytes.max(where=streams == stream, initial=0))
-            end += -(-most // ALIGNMENT) * ALIGNMENT
+            needed = int(nbytes.max(where=streams == stream, initial=0))
+            end += -(-needed // ALIGNMENT) * ALIGNMENT
         return end
 
     def place(self, base: int, addresses: Mapping[str, int]) -> None:
@@ -128,8 +124,8 @@ class Program:
         if root in self._bound:
             return self._bound[root]
         value = self.graph.values[root]
-        shape = tuple(_size(dim, self._sizes) for dim in value.shape)
-        return Placed.dense(int(self._address[self._numbers[root]]), value.dtype, shape)
+        address = int(self._address[self._numbers[root]])
+        return Placed.dense(address, value.dtype, self._size.shape(value))
 
     def _lay_out(self) -> None:
         """Offsets of the activations in the arena."""
@@ -149,7 +145,7 @@ class Program:
         self._offsets = np.array([*offsets.values()], np.uint64)
 
     def _most_bytes(self, value: Value) -> int:
-        return prod(_size(dim, self._most) for dim in value.shape) * value.dtype.itemsize
+        return prod(self._most.shape(value)) * value.dtype.itemsize
 
     def _make_calls(self) -> None:
         """All calls, their tensors in one array; which value each one is, and which size it begins with."""
@@ -183,7 +179,7 @@ class Program:
                     continue  # rank 0: the call does not have it
                 root = self._roots[names[param.name]]
                 value = self.graph.values[root]
-                dense = Placed.dense(0, value.dtype, tuple(_size(d, {}) for d in value.shape))
+                dense = Placed.dense(0, value.dtype, self._most.shape(value))
                 set_tensor(self._args[number], 0, dense.dtype, dense.shape, dense.strides)
                 self._args_of.setdefault(root, []).append(number)
             start += len(params)
@@ -195,11 +191,6 @@ class Program:
         launch.record = self.events.get(index, -1)
         launch.num_waits = len(placement.waits)
         launch.waits[: len(placement.waits)] = [self.events[i] for i in placement.waits]
-
-
-def _size(dim: Dim, sizes: Sizes) -> int:
-    """A dimension; 0 where it is not known yet."""
-    return dim if isinstance(dim, int) else sizes.get(dim, 0)
 
 
 def _roots(graph: Graph) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Sizes that steps are padded to on a GPU, and the largest of them."""
+"""Sizes that steps are padded to on a GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,3 @@ def step_ladders(build: BuildSpec) -> StepLadders:
     below = [rung for rung in Ladder.up_to(most).rungs if rung <= _FINE_TOKENS]
     fine = range(2 * _FINE_TOKENS, most, _FINE_TOKENS)
     return StepLadders(seqs=seqs, tokens=Ladder(tuple(sorted({*below, *fine, most, *seqs.rungs}))))
-
-
-def most_tokens(build: BuildSpec) -> int:
-    """Token rows of the largest step: of `max_num_tokens`, or of all sequences at their longest."""
-    rows = build.max_batch_size * build.max_seq_len + build.max_batch_size  # with padding decodes
-    return step_ladders(build).tokens.rung(min(rows, build.max_num_tokens))

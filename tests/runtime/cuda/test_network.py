@@ -24,7 +24,7 @@ def test_memory_that_moves_has_another_version():
 
 
 def test_memory_that_went_for_more_than_there_is_has_another_version():
-    """Programs and graphs that point into it must not run again."""
+    """A program and graphs that point into it must not run again."""
     arena = SharedArena(torch.device("cpu"))
     arena.reserve(4096)
     version = arena.version
@@ -45,7 +45,7 @@ def test_no_step_moves_what_graphs_point_to(tmp_path, monkeypatch):
     network._graphs, network._version = {}, (-1, -1)
     network._tables = SimpleNamespace(version=1, placed={})
     network._program = SimpleNamespace(
-        bind=lambda placed: None, resize=lambda sizes: 1000 * sizes["num_tokens"]
+        bind=lambda placed: None, resize=lambda size: 1000 * size.num_tokens
     )
     network.graph = SimpleNamespace(
         outputs={"logits": "y"},

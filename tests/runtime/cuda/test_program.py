@@ -13,7 +13,7 @@ from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda.footprint import footprint
 from dsv4_trt.runtime.cuda.program import Placed, Program
 from dsv4_trt.runtime.cuda.schedule import schedule
-from dsv4_trt.runtime.cuda.step_size import StepSize, largest_step, step_sizes
+from dsv4_trt.runtime.cuda.step_size import StepSize
 from tests.workshop import run_cli
 
 BASE = 1 << 40
@@ -56,7 +56,7 @@ def set_size(program, size, base=BASE):
     """A step of a size; returns where everything outside the arena is, and the bytes of the arena."""
     fixed, moving = fixed_and_moving(program.graph)
     program.bind(fixed)
-    nbytes = program.resize(size.by_name())
+    nbytes = program.resize(size)
     program.place(base, moving)
     return moving | {name: placed.address for name, placed in fixed.items()}, nbytes
 
@@ -68,7 +68,7 @@ MIXED = StepSize(num_tokens=5, num_seqs=3, num_decodes=2, num_logits=3)
 @pytest.fixture
 def program(bundle):
     graph = bundle.trunk
-    return Program(graph, schedule(graph), NoLibrary(), MOST.by_name())
+    return Program(graph, schedule(graph), NoLibrary(), MOST)
 
 
 SIZES = [MIXED, MOST, StepSize(1, 1, 1, 1), StepSize(40, 1, 0, 40), StepSize(7, 2, 0, 0)]
@@ -189,28 +189,3 @@ def test_the_footprint_grows_with_the_largest_step(bundle):
     sizes = [footprint(b, NoLibrary(), 1) for b in (small, bundle)]
     hidden = bundle.spec.hidden_size * bundle.spec.hc_mult * 2
     assert sizes[1] - sizes[0] > (bundle.build.max_num_tokens - 512) * hidden
-
-
-def test_a_build_s_sizes_are_those_of_its_rungs(bundle):
-    build = replace(bundle.build, max_batch_size=3, max_num_tokens=600, max_seq_len=1024)
-    sizes = set(step_sizes(build))
-    assert {StepSize(n, n, n, n) for n in (1, 2, 3)} < sizes
-    assert {size.num_tokens for size in sizes} == {
-        1,
-        2,
-        3,
-        4,
-        8,
-        16,
-        24,
-        32,
-        48,
-        64,
-        96,
-        128,
-        192,
-        256,
-        512,
-        600,
-    }
-    assert max(sizes) == largest_step(build) == StepSize(600, 3, 3, 3)
