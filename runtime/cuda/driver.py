@@ -37,16 +37,11 @@ def free_with(
     weakref.finalize(owner, _free, tuple(events), {} if graphs is None else graphs).atexit = False
 
 
-def free_events(events: Iterable[int]) -> None:
-    """Free events that nothing waits for any more."""
-    for event in events:
-        cudart.cudaEventDestroy(event)
-
-
 def _free(events: tuple[int, ...], graphs: Mapping[Any, Any]) -> None:
     for executable in graphs.values():
         cudart.cudaGraphExecDestroy(executable)
-    free_events(events)
+    for event in events:
+        cudart.cudaEventDestroy(event)
 
 
 def record_event(event: int, stream: int) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from math import prod
 from operator import itemgetter
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from dsv4_trt.runtime.cuda.dummy_weights import fill_dummy
 from dsv4_trt.runtime.cuda.program import Placed
 from dsv4_trt.runtime.weights import stored_weights, wanted_weights
 
-ALIGNMENT = 256  # bytes, of every tensor in the arena
-_MOST_READERS = 32
+_ALIGNMENT = 256  # bytes, of every tensor in the arena
+_MOST_READERS = 32  # a core copies 3 to 5 GB/s out of the page cache: more than the bus takes
 # Each reader has two pieces of pinned memory: small enough that they stay in the processor's caches between
 # reading and sending, large enough that a copy's own cost does not count.
 _PIECE_BYTES = 4 << 20
@@ -52,9 +53,8 @@ def load_device_weights(
             for tensor in stored_weights(file, wanted)
         ]
         _copy(file, parts, library, device)
-    shapes = {name: _static_shape(value) for name, value in wanted.items()}
     placed = {
-        name: Placed.dense(base + offsets[name], value.dtype, shapes[name])
+        name: Placed.dense(base + offsets[name], value.dtype, _static_shape(value))
         for name, value in wanted.items()
     }
     return DeviceWeights(arena, placed)
@@ -66,17 +66,17 @@ def _static_shape(value: Value) -> tuple[int, ...]:
 
 
 def _offsets(wanted: dict[str, Value]) -> tuple[dict[str, int], int]:
+    """Where each weight begins in the arena, and the bytes of all."""
     offsets, end = {}, 0
     for name, value in wanted.items():
         offsets[name] = end
-        nbytes = value.dtype.itemsize
-        for dim in _static_shape(value):
-            nbytes *= dim
-        end += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        nbytes = prod(_static_shape(value)) * value.dtype.itemsize
+        end += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
     return offsets, end
 
 
 def _copy(path: Path, parts: list[FilePart], library: Library, device: torch.device) -> None:
+    """Read parts of the rank file to the device, by a reader a core."""
     readers = min(len(os.sched_getaffinity(0)), _MOST_READERS)
     staging = torch.empty(2 * readers * _PIECE_BYTES, dtype=torch.int8, pin_memory=True)
     with torch.cuda.device(device):
