@@ -76,7 +76,10 @@ class FilePart(ctypes.Structure):
 
 
 class Library:
-    """The loaded library. Every op of the table that is not a collective is in it."""
+    """The loaded library, with every op of the table that is not a collective.
+
+    Where it refuses a call, or CUDA does, `PluginError` has its message.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,10 +119,6 @@ class Library:
         self._check(self._c.dsv4_workspace(ctypes.byref(call.arg), ctypes.byref(size)))
         return size.value
 
-    def workspaces(self, launches: ctypes.Array[LaunchArg]) -> None:
-        """Set the bytes of workspace of every launch, from its call."""
-        self._check(self._c.dsv4_workspaces(launches, ctypes.c_int32(len(launches))))
-
     def launch(self, call: Call, workspace: int, workspace_bytes: int, stream: int) -> None:
         """Put a call on a stream; `workspace` is a device address."""
         self._check(
@@ -131,13 +130,17 @@ class Library:
             )
         )
 
+    def workspaces(self, launches: ctypes.Array[LaunchArg]) -> None:
+        """Set the bytes of workspace of every launch of a network, from its call."""
+        self._check(self._c.dsv4_workspaces(launches, ctypes.c_int32(len(launches))))
+
     def run(
         self,
         launches: ctypes.Array[LaunchArg],
         streams: ctypes.Array[ctypes.c_void_p],
         events: ctypes.Array[ctypes.c_void_p],
     ) -> None:
-        """Put a network's calls on its streams, in their order."""
+        """Put a network's launches on its streams, in their order."""
         self._check(self._c.dsv4_run(launches, ctypes.c_int32(len(launches)), streams, events))
 
     def scatter(self, target: int, places: int, values: int, count: int, stream: int) -> None:
@@ -150,8 +153,8 @@ class Library:
     ) -> None:
         """Copy parts of a file to the current device, by `readers` threads, and wait for it.
 
-        `staging` is pinned memory, two pieces for each thread. Raises `PluginError` if the file can not
-        be read or ends too early.
+        `staging` is pinned memory, two pieces for each thread. `PluginError`, too, if the file can not be
+        read or ends too early.
         """
         self._check(
             self._c.dsv4_copy_file(
