@@ -95,6 +95,16 @@ __device__ __forceinline__ void send_mixes(Exchange<L>& shared, const float (*pa
     }
 }
 
+// This block's squares of x, to all blocks.
+template <class L>
+__device__ __forceinline__ void send_squares(Exchange<L>& shared, int rank) {
+    constexpr int kParts = sizeof shared.x_squares / sizeof(float4);
+    static_assert(kParts * kBlocks <= kThreads);
+    if (threadIdx.x >= kParts * kBlocks) return;
+    const int to = threadIdx.x / kParts, part = threadIdx.x % kParts;
+    send_part(shared.x_squares_of[rank], shared.x_squares, part, shared.squares_here, to);
+}
+
 // Sums over the cluster: pre and rho of every token, and the other mixes of the tokens that are this block's.
 template <class L>
 __device__ __forceinline__ void receive_mixes(const Params& p, Exchange<L>& shared, Aside& aside, int rank, int count,
@@ -182,11 +192,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_kernel(const __grid_constant
         }
         if constexpr (Post) fence_async_proxy();  // this stage was written by threads, and is next by copies
         __syncthreads();
-        constexpr int kParts = L::kTile / 4;
-        if (threadIdx.x < kParts * kBlocks) {
-            send_part(shared.x_squares_of[rank], shared.x_squares, threadIdx.x % kParts, shared.squares_here,
-                      threadIdx.x / kParts);
-        }
+        send_squares(shared, rank);
         if (warp == 0) fetch_tile<L>(p, tile + 2 * clusters, begin, held, full[n % 2]);
         barrier_wait(&shared.squares_here, n % 2);
         if (threadIdx.x == 0) barrier_expect(&shared.squares_here, Exchange<L>::kSquareBytes);
