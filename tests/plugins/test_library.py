@@ -13,6 +13,7 @@ from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins import library as library_module
 from dsv4_trt.plugins.library import (
     CallArg,
+    FilePart,
     LaunchArg,
     Library,
     TensorArg,
@@ -86,5 +87,5 @@ def test_a_launch_without_a_gpu_is_an_error(library):
 
 
 def test_structures_have_the_sizes_of_the_c_interface():
-    sizes = {TensorArg: 80, CallArg: 32, LaunchArg: 80}
+    sizes = {TensorArg: 80, CallArg: 32, LaunchArg: 80, FilePart: 24}
     assert {structure: ctypes.sizeof(structure) for structure in sizes} == sizes

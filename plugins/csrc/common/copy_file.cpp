@@ -10,18 +10,18 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "common/entry_points.h"
 #include "common/op.h"
 
 namespace dsv4 {
 namespace {
 
-constexpr int kBuffers = 2;  // of a reader: one is filled while the other one is sent
-
-void check(cudaError_t status, const char* what) {
-    DSV4_REQUIRE(status == cudaSuccess, "%s: %s", what, cudaGetErrorString(status));
-}
+constexpr int kBuffers = 2;             // of a reader: one is filled while the other one is sent
+constexpr size_t kMemoryPage = 4096;    // bytes; buffers begin at one if the staging memory does
+constexpr char kCopying[] = "copying a file to the GPU";
 
 class File {
    public:
@@ -51,8 +51,8 @@ class File {
 class Sender {
    public:
     Sender(char* staging, size_t piece_bytes) : staging_(staging), piece_bytes_(piece_bytes) {
-        check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-        for (cudaEvent_t& event : sent_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+        check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), kCopying);
+        for (cudaEvent_t& event : sent_) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kCopying);
     }
     ~Sender() {
         if (stream_) cudaStreamSynchronize(stream_);  // also after an error: the buffers go to others
@@ -66,12 +66,12 @@ class Sender {
     void send(const File& file, const Dsv4FilePart& piece) {
         const int turn = turn_++ % kBuffers;
         char* buffer = staging_ + turn * piece_bytes_;
-        check(cudaEventSynchronize(sent_[turn]), "the copy before");
+        check_cuda(cudaEventSynchronize(sent_[turn]), kCopying);
         file.read(buffer, piece.bytes, piece.start);
-        check(cudaMemcpyAsync(piece.target, buffer, piece.bytes, cudaMemcpyHostToDevice, stream_), "a copy");
-        check(cudaEventRecord(sent_[turn], stream_), "an event");
+        check_cuda(cudaMemcpyAsync(piece.target, buffer, piece.bytes, cudaMemcpyHostToDevice, stream_), kCopying);
+        check_cuda(cudaEventRecord(sent_[turn], stream_), kCopying);
     }
-    void finish() { check(cudaStreamSynchronize(stream_), "the copies"); }
+    void finish() { check_cuda(cudaStreamSynchronize(stream_), kCopying); }
 
    private:
     char* staging_;
@@ -115,17 +115,16 @@ class FirstError {
 void copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging, size_t staging_bytes,
                int readers) {
     DSV4_REQUIRE(readers > 0, "%d readers; expected at least one", readers);
-    const size_t piece_bytes = staging_bytes / (static_cast<size_t>(readers) * kBuffers) / 4096 * 4096;
+    const size_t piece_bytes = staging_bytes / (static_cast<size_t>(readers) * kBuffers) / kMemoryPage * kMemoryPage;
     DSV4_REQUIRE(piece_bytes > 0, "%zu bytes of staging memory are too few for %d readers", staging_bytes, readers);
-    int device = 0;
-    check(cudaGetDevice(&device), "the current CUDA device");
+    const int device = current_device();
     const File file(path);
     const std::vector<Dsv4FilePart> pieces = cut(parts, count, piece_bytes);
     std::atomic<size_t> next = 0;
     FirstError error;
     const auto read = [&](int reader) {
         try {
-            check(cudaSetDevice(device), "the device");
+            check_cuda(cudaSetDevice(device), kCopying);
             Sender sender(static_cast<char*>(staging) + reader * kBuffers * piece_bytes, piece_bytes);
             for (size_t i = next++; i < pieces.size() && !error.is_set(); i = next++) sender.send(file, pieces[i]);
             sender.finish();

@@ -1,6 +1,7 @@
 // The registry of ops and the C entry points.
 #include <string>
 
+#include "common/entry_points.h"
 #include "common/op.h"
 #include "op_table.h"
 
@@ -66,24 +67,18 @@ void launch_checked(const Dsv4Call& call, void* workspace, size_t workspace_byte
     entry.launch(Call{call}, workspace, stream);
 }
 
-void check(cudaError_t status, const char* what) {
-    DSV4_REQUIRE(status == cudaSuccess, "%s: %s", what, cudaGetErrorString(status));
-}
-
 void put_launch(const Dsv4Launch& launch, const cudaStream_t* streams, const cudaEvent_t* events) {
     const cudaStream_t stream = streams[launch.stream];
     for (int i = 0; i < launch.num_waits; ++i) {
-        check(cudaStreamWaitEvent(stream, events[launch.waits[i]], 0), "waiting for an event");
+        check_cuda(cudaStreamWaitEvent(stream, events[launch.waits[i]], 0), "waiting for an event");
     }
     launch_checked(launch.call, launch.workspace, launch.workspace_bytes, stream);
-    if (launch.record >= 0) check(cudaEventRecord(events[launch.record], stream), "recording an event");
+    if (launch.record >= 0) check_cuda(cudaEventRecord(events[launch.record], stream), "recording an event");
 }
 
 int device_attribute(cudaDeviceAttr attribute) {
-    int device = 0, value = 0;
-    cudaError_t status = cudaGetDevice(&device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&value, attribute, device);
-    DSV4_REQUIRE(status == cudaSuccess, "the current CUDA device: %s", cudaGetErrorString(status));
+    int value = 0;
+    check_cuda(cudaDeviceGetAttribute(&value, attribute, current_device()), "the current CUDA device");
     return value;
 }
 
@@ -92,6 +87,12 @@ int device_attribute(cudaDeviceAttr attribute) {
 Registration::Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch) {
     const int index = index_of(name);
     if (index >= 0) entries()[index] = {workspace, launch};
+}
+
+int current_device() {
+    int device = 0;
+    check_cuda(cudaGetDevice(&device), "the current CUDA device");
+    return device;
 }
 
 int multiprocessors() { return device_attribute(cudaDevAttrMultiProcessorCount); }

@@ -28,6 +28,11 @@ struct Error : std::runtime_error {
         if (!(condition)) ::dsv4::fail(__VA_ARGS__); \
     } while (0)
 
+// Raises unless a call of the CUDA runtime succeeded; the message begins with `what`.
+inline void check_cuda(cudaError_t status, const char* what) {
+    if (status != cudaSuccess) fail("%s: %s", what, cudaGetErrorString(status));
+}
+
 // Call after every kernel launch.
 inline void check_launch(const char* kernel) {
     cudaError_t status = cudaGetLastError();
@@ -84,15 +89,9 @@ inline size_t no_workspace(const Call&) { return 0; }
 
 constexpr int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// Of the current device: how many multiprocessors; major * 10 + minor.
+// Of the current device: its number; how many multiprocessors; major * 10 + minor.
+int current_device();
 int multiprocessors();
 int compute_capability();
-
-// target[places[i]] = values[i].
-void scatter(int32_t* target, const int32_t* places, const int32_t* values, int count, cudaStream_t stream);
-
-// See dsv4_copy_file.
-void copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging, size_t staging_bytes,
-               int readers);
 
 }  // namespace dsv4

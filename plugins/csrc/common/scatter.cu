@@ -1,4 +1,5 @@
 // Writes single int32 values to places of a device array.
+#include "common/entry_points.h"
 #include "common/op.h"
 
 namespace dsv4 {

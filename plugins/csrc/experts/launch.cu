@@ -138,8 +138,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     check(call, s);
     if (s.pairs == 0 || s.local == 0) {
         const size_t bytes = size_t(s.tokens) * s.hidden * sizeof(float);
-        cudaError_t status = bytes ? cudaMemsetAsync(call.out(out::out).data, 0, bytes, stream) : cudaSuccess;
-        DSV4_REQUIRE(status == cudaSuccess, "clearing the output: %s", cudaGetErrorString(status));
+        if (bytes) check_cuda(cudaMemsetAsync(call.out(out::out).data, 0, bytes, stream), "clearing the output");
         return;
     }
     const Plan p = plan(call, s, workspace);

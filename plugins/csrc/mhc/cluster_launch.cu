@@ -35,9 +35,7 @@ int ask_device(const void* kernel, const ClusterShape& shape) {
 int resident_clusters(const void* kernel, const ClusterShape& shape) {
     static std::mutex mutex;
     static std::map<std::tuple<int, const void*, int, size_t>, int> known;
-    int device = 0;
-    const cudaError_t status = cudaGetDevice(&device);
-    DSV4_REQUIRE(status == cudaSuccess, "the current CUDA device: %s", cudaGetErrorString(status));
+    const int device = current_device();
     const std::lock_guard lock(mutex);
     const auto [entry, is_new] = known.try_emplace({device, kernel, shape.blocks, shape.shared_bytes}, 0);
     if (is_new) entry->second = ask_device(kernel, shape);
