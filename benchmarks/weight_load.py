@@ -1,7 +1,7 @@
 """How fast weights go from the rank file to the GPU, beside plain copies of as many bytes.
 
-A load copies twice: from the page cache into pinned memory, and from there to the GPU. The second copy
-alone is the floor. Beside it stands what one line of torch does: `.cuda()` of the mapped file.
+A load copies twice: from the page cache into pinned memory, and from there to the GPU. No load is faster
+than the second copy alone. Beside it stands what one line of torch does: `.cuda()` of the mapped file.
 
 The file has the tensors of a model of Flash's width with few layers, filled with random bytes, and lies in
 the page cache: what is measured is the way through memory, not the disk.
@@ -75,6 +75,7 @@ def main() -> int:
 
 
 def _bundle(folder: Path, layers: int) -> Bundle:
+    """A bundle with a rank file of random bytes."""
     checkpoint = dummy_checkpoint(cut_layers(FLASH, layers), mtp=False)
     build_bundle(checkpoint, folder / "engine", BuildSpec(mtp=False))
     bundle = open_bundle(folder / "engine")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On a machine with a GPU: builds the kernels, runs every test that needs one, then the tests of each op, and a
-# small model, under compute-sanitizer. Usage: gpu_tests.sh [python]
+# small model node by node, under compute-sanitizer. WORKERS says how many at once. Usage: gpu_tests.sh [python]
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -29,7 +29,7 @@ tests() {
 }
 echo "=== tests"
 tests "gpu and not full_width" "$workers"
-tests full_width 2
+tests full_width 2  # side by side: each takes tens of gigabytes of the GPU
 
 echo "=== compute-sanitizer memcheck"
 {

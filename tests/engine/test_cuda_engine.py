@@ -22,12 +22,13 @@ from dsv4_trt.runtime.stepper import Chunk, Stepper
 from tests.workshop import golden_roots, logits, random_ids, run_cli
 
 gpu = pytest.mark.gpu
-REAL_WIDTH = "flash-layers=4"  # two window layers, one of each ratio
-MODELS = (*golden_roots(), pytest.param(REAL_WIDTH, marks=pytest.mark.full_width))
+FULL_WIDTH = "flash-layers=4"  # two window layers, one of each ratio
+MODELS = (*golden_roots(), pytest.param(FULL_WIDTH, marks=pytest.mark.full_width))
 
 
 def model_dir(workshop, model, build=()):
-    if model == REAL_WIDTH:
+    """The engine folder of one of `MODELS`."""
+    if model == FULL_WIDTH:
         return workshop.dummy_dir(model, build)
     return workshop.bundle_dir(golden_roots()[model] / "checkpoint", build=build)
 
@@ -107,7 +108,7 @@ def test_logits_of_full_width_equal_the_cpu(workshop, tmp_path):
     """The same made-up weights on both; few different tokens, so that the CPU meets few experts."""
     torch.set_num_threads(os.cpu_count() or 1)
     ids = [1000 * token for token in random_ids(150, vocab=16, seed=6)]
-    engine_dir = workshop.dummy_dir(REAL_WIDTH, ("--no-mtp",))
+    engine_dir = workshop.dummy_dir(FULL_WIDTH, ("--no-mtp",))
     engine = cuda_engine(engine_dir, [400])
     found = logits(engine, ids[:147], decode=ids[147:])
     file = save_weights(engine, tmp_path / "rank0.safetensors")
@@ -218,7 +219,7 @@ def test_warming_up_leaves_no_trace(workshop, model):
 
 
 @gpu
-def test_steps_of_a_failed_engine_call_start_from_whole_tables(workshop, tiny_a, monkeypatch):
+def test_the_step_after_a_failed_one_starts_from_whole_tables(workshop, tiny_a, monkeypatch):
     """Changes that a failed step took along are not lost: the next one copies the tables again."""
     engine = cuda_engine(workshop.bundle_dir(tiny_a), [640] * 3)
     stepper = Stepper(engine)
@@ -249,7 +250,7 @@ def test_weights_arrive_as_they_are_in_the_file(workshop, tiny_a):
 @gpu
 @pytest.mark.full_width
 def test_dummy_weights_make_a_model_of_full_width(workshop):
-    engine = cuda_engine(workshop.dummy_dir(REAL_WIDTH), [2000], "serving")
+    engine = cuda_engine(workshop.dummy_dir(FULL_WIDTH), [2000], "serving")
     _, found = prefill(Stepper(engine), random_ids(1500, vocab=129280, seed=2))
     assert found.isfinite().all()
     assert 0.1 < found.std() < 100
