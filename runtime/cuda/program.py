@@ -77,6 +77,7 @@ class Program:
             self._fill_launch(index, call, placement)
         self._launch_view = np.frombuffer(memoryview(self.launches), _LAUNCH)
         self._workspace_starts = np.zeros(NUM_STREAMS, np.uint64)
+        self._workspace_bytes = [0] * NUM_STREAMS  # the most that any size so far takes
 
     def bind(self, placed: Mapping[str, Placed]) -> None:
         """Say where values are that stay where they are; those of another name are nobody's."""
@@ -88,7 +89,10 @@ class Program:
                 set_tensor(self._args[index], 0, tensor.dtype, tensor.shape, tensor.strides)
 
     def resize(self, size: StepSize) -> int:
-        """Set the step's size; returns the bytes of arena that it takes."""
+        """Set the step's size; returns the bytes of arena that it takes, with those of all sizes before.
+
+        A step may be large for one stream and small for another, and so take more than others do.
+        """
         assert size.num_tokens <= self._most.num_tokens, f"a step of {size}"
         self._size = size
         dims = np.array([*size.by_name().values()])
@@ -96,10 +100,11 @@ class Program:
         self.library.workspaces(self.launches)
         nbytes, streams = self._launch_view["workspace_bytes"], self._launch_view["stream"]
         end = self._activation_bytes
-        for stream in range(NUM_STREAMS):
+        for stream, before in enumerate(self._workspace_bytes):
             self._workspace_starts[stream] = end
-            needed = int(nbytes.max(where=streams == stream, initial=0))
-            end += -(-needed // ALIGNMENT) * ALIGNMENT
+            most = int(nbytes.max(where=streams == stream, initial=before))
+            self._workspace_bytes[stream] = most
+            end += -(-most // ALIGNMENT) * ALIGNMENT
         return end
 
     def place(self, base: int, addresses: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from dsv4_trt.graph import ValueKind
 from dsv4_trt.plugins.library import DTYPE_CODES, Call
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.bundle import open_bundle
-from dsv4_trt.runtime.cuda.footprint import footprint
+from dsv4_trt.runtime.cuda.footprint import footprint, most_bytes
 from dsv4_trt.runtime.cuda.program import Placed, Program
 from dsv4_trt.runtime.cuda.schedule import schedule
 from dsv4_trt.runtime.cuda.step_size import StepSize
@@ -173,6 +173,22 @@ def test_launches_without_a_workspace_get_none(program, monkeypatch):
     monkeypatch.setattr(program.library, "workspaces", workspaces)
     set_size(program, MIXED)
     assert [bool(launch.workspace) for launch in program.launches][:4] == [False, True] * 2
+
+
+def test_no_step_takes_more_than_is_said_of_all(bundle, program, monkeypatch):
+    """Also one that is the largest of all for each stream, but each for another of its sizes."""
+
+    def workspaces(launches):
+        for launch, call, node in zip(launches, program.calls, program.graph.nodes, strict=True):
+            if node.op == "sparse_attention":  # few decodes are split among many blocks
+                launch.workspace_bytes = (call.inputs["decode_carrier"].shape[0] == 2) << 20
+            if node.op == "shared_expert":
+                launch.workspace_bytes = call.inputs["x"].shape[0] << 10
+
+    monkeypatch.setattr(program.library, "workspaces", workspaces)
+    build = replace(bundle.build, max_batch_size=MOST.num_seqs, max_num_tokens=MOST.num_tokens)
+    most = most_bytes(program, build)
+    assert program.resize(MOST._replace(num_decodes=2)) <= most
 
 
 def test_a_value_s_place_follows_the_size(program):
