@@ -69,7 +69,7 @@ class Program:
         self._roots = _roots(graph)
         self._bound: dict[str, Placed] = {}
         self._numbers = {name: i for i, name in enumerate(dict.fromkeys(self._roots.values()))}
-        self._address = np.zeros(len(self._numbers), np.uint64)
+        self._addresses = np.zeros(len(self._numbers), np.uint64)  # of roots by number
         self._lay_out()
         self._make_calls()
         self.launches = (LaunchArg * len(graph.nodes))()
@@ -84,7 +84,7 @@ class Program:
         for name in placed.keys() & self._args_of.keys():
             tensor = placed[name]
             self._bound[name] = tensor
-            self._address[self._numbers[name]] = tensor.address
+            self._addresses[self._numbers[name]] = tensor.address
             for index in self._args_of[name]:
                 set_tensor(self._args[index], 0, tensor.dtype, tensor.shape, tensor.strides)
 
@@ -96,7 +96,7 @@ class Program:
         assert size.num_tokens <= self._most.num_tokens, f"a step of {size}"
         self._size = size
         dims = np.array([*size.by_name().values()])
-        self._view["shape"][self._sized_args, 0] = dims[self._size_of_arg]
+        self._arg_view["shape"][self._sized_args, 0] = dims[self._size_of_arg]
         self.library.workspaces(self.launches)
         nbytes, streams = self._launch_view["workspace_bytes"], self._launch_view["stream"]
         end = self._activation_bytes
@@ -109,10 +109,10 @@ class Program:
 
     def place(self, base: int, addresses: Mapping[str, int]) -> None:
         """Say where the arena is, and by name the step's inputs and outputs."""
-        self._address[self._in_arena] = self._offsets + np.uint64(base)
+        self._addresses[self._in_arena] = self._offsets + np.uint64(base)
         for name, address in addresses.items():
-            self._address[self._numbers[name]] = address
-        self._view["data"][self._present] = self._address[self._value_of_arg]
+            self._addresses[self._numbers[name]] = address
+        self._arg_view["data"][self._present_args] = self._addresses[self._root_of_arg]
         launches = self._launch_view
         starts = self._workspace_starts[launches["stream"]] + np.uint64(base)
         launches["workspace"] = np.where(launches["workspace_bytes"] > 0, starts, 0)
@@ -129,7 +129,7 @@ class Program:
         if root in self._bound:
             return self._bound[root]
         value = self.graph.values[root]
-        address = int(self._address[self._numbers[root]])
+        address = int(self._addresses[self._numbers[root]])
         return Placed.dense(address, value.dtype, self._size.shape(value))
 
     def _lay_out(self) -> None:
@@ -153,11 +153,11 @@ class Program:
         return prod(self._most.shape(value)) * value.dtype.itemsize
 
     def _make_calls(self) -> None:
-        """All calls, their tensors in one array; which value each one is, and which size it begins with."""
+        """All calls, their tensors in one array; of each its root, and the size that it begins with."""
         ops = [OPS[node.op] for node in self.graph.nodes]
         count = sum(len(op.inputs) + len(op.outputs) for op in ops)
         self._args = (TensorArg * count)()
-        self._view = np.frombuffer(memoryview(self._args), _TENSOR)
+        self._arg_view = np.frombuffer(memoryview(self._args), _TENSOR)
         self._args_of: dict[str, list[int]] = {}
         self.calls: list[Call] = []
         start = 0
@@ -165,7 +165,7 @@ class Program:
             self.calls.append(self.library.call(op, node.attrs, self._args, start))
             start = self._note_args(node, start)
         pairs = [(i, self._numbers[root]) for root, args in self._args_of.items() for i in args]
-        self._present, self._value_of_arg = np.array(pairs, np.intp).T
+        self._present_args, self._root_of_arg = np.array(pairs, np.intp).T
         firsts = {root: self.graph.values[root].shape[0] for root in self._args_of}
         sized = [
             (index, SIZE_NAMES.index(first))
