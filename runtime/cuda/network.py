@@ -69,6 +69,7 @@ class Network:
         self._use_graphs = use_cuda_graphs
         self.profiler: Profiler | None = None  # runs the steps instead, if there is one
         self._tables = DeviceTables(device)
+        # four arrays with a row a token and one more a class, three with a row a sequence: room to spare
         classes = [v.name for v in graph.of_kind(ValueKind.INPUT) if v.name.startswith("slot_")]
         capacity = (4 + len(classes)) * (build.max_num_tokens + 64) + 6 * (
             build.max_batch_size + 64
@@ -83,7 +84,8 @@ class Network:
         self._graphs: dict[StepSize, Any] = {}
         self._buffers: dict[str, torch.Tensor] = {}  # of outputs and of the streams input
         self._version = (-1, -1)  # of the arena and the tables that graphs point into
-        self._most_bytes = self._base = 0  # of the arena: what any step takes, and where it is
+        self._most_bytes = 0  # of the arena: what any step takes
+        self._base = 0  # where the arena is
         driver.free_with(self, events, self._graphs)
 
     def step(

@@ -71,13 +71,13 @@ DSV4_EXPORT int32_t dsv4_scatter(int32_t* target, const int32_t* places, const i
 
 // Bytes of a file, and the device address that they go to.
 typedef struct Dsv4FilePart {
-    int64_t start;
+    int64_t start;                  // in the file, in bytes
     size_t bytes;
-    void* target;
+    void* target;                   // device address
 } Dsv4FilePart;
 
-// Copies parts of a file to the current device with so many threads, through `staging`, pinned memory in which each
-// has two buffers; returns when all is there. The one function here that makes streams and waits for them.
+// Copies parts of a file to the current device by `readers` threads, through `staging`, pinned memory in which each
+// has two buffers; returns when all is there. The one function here that makes threads and streams, and waits.
 DSV4_EXPORT int32_t dsv4_copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging,
                                    size_t staging_bytes, int32_t readers);
 

@@ -1,4 +1,4 @@
-"""What a step that fails leaves behind: no address of freed memory, no work that still runs."""
+"""A network's memory: what graphs point to stays, and a step that fails leaves no work that still runs."""
 
 from types import SimpleNamespace
 
@@ -34,7 +34,7 @@ def test_memory_that_went_for_more_than_there_is_has_another_version():
     arena.reserve(4096)
 
 
-def test_no_step_moves_what_graphs_point_to(tmp_path, monkeypatch):
+def test_no_step_moves_what_graphs_point_to(monkeypatch):
     """Room for the largest step is there from the first one on; more rows of logits take more."""
     monkeypatch.setattr(driver, "destroy_graph", lambda graph: None)
     network = Network.__new__(Network)

@@ -18,6 +18,9 @@ from tests.workshop import run_cli
 
 BASE = 1 << 40
 WORKSPACE = 5000
+MOST = StepSize(num_tokens=40, num_seqs=8, num_decodes=8, num_logits=8)
+MIXED = StepSize(num_tokens=5, num_seqs=3, num_decodes=2, num_logits=3)
+SIZES = [MIXED, MOST, StepSize(1, 1, 1, 1), StepSize(40, 1, 0, 40), StepSize(7, 2, 0, 0)]
 
 
 class NoLibrary:
@@ -61,17 +64,10 @@ def set_size(program, size, base=BASE):
     return moving | {name: placed.address for name, placed in fixed.items()}, nbytes
 
 
-MOST = StepSize(num_tokens=40, num_seqs=8, num_decodes=8, num_logits=8)
-MIXED = StepSize(num_tokens=5, num_seqs=3, num_decodes=2, num_logits=3)
-
-
 @pytest.fixture
 def program(bundle):
     graph = bundle.trunk
     return Program(graph, schedule(graph), NoLibrary(), MOST)
-
-
-SIZES = [MIXED, MOST, StepSize(1, 1, 1, 1), StepSize(40, 1, 0, 40), StepSize(7, 2, 0, 0)]
 
 
 def test_a_reader_gets_what_its_writer_wrote_at_every_size(program):
@@ -80,6 +76,7 @@ def test_a_reader_gets_what_its_writer_wrote_at_every_size(program):
 
 
 def check(program, size):
+    """At this size all arguments have the shapes of their values, and addresses that nodes agree on."""
     outside, nbytes = set_size(program, size)
     sizes, written = size.by_name(), {}
 
