@@ -23,9 +23,8 @@ def footprint(bundle: Bundle, library: Library, tails: int) -> int:
         4 * len(kv.layers) * build.max_batch_size * kv.table_width(build.max_seq_len, tails)
         for kv in layout.classes.values()
     )
-    programs = [_unplaced(graph, bundle, library, tails) for graph in graphs]
-    arenas = [most_bytes(program, build) for program in programs]
-    kept = [_kept_bytes(program, build) for program in programs]
+    arenas = [most_bytes(_unplaced(graph, bundle, library, tails), build) for graph in graphs]
+    kept = [_kept_bytes(graph, build) for graph in graphs]
     return max(arenas) + sum(kept) + tables + _CONTEXT_BYTES
 
 
@@ -56,9 +55,9 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
     return program
 
 
-def _kept_bytes(program: Program, build: BuildSpec) -> int:
+def _kept_bytes(graph: Graph, build: BuildSpec) -> int:
     """Outputs, each with the copy that a caller gets, and the streams that another network hands over."""
-    program.resize(largest_step(build))
-    names = [*program.graph.outputs.values(), *(n for n in program.graph.values if n == "streams")]
-    found = (program.tensor(name) for name in names)
-    return sum(2 * prod(tensor.shape) * tensor.dtype.itemsize for tensor in found)
+    most = largest_step(build)
+    names = [*graph.outputs.values(), *(name for name in graph.values if name == "streams")]
+    kept = (graph.values[name] for name in names)
+    return sum(2 * prod(most.shape(value)) * value.dtype.itemsize for value in kept)
