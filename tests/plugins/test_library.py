@@ -76,6 +76,18 @@ def test_a_call_without_work_launches_nothing(library):
     library.launch(call, 0, 0, 0)
 
 
+def test_a_copy_that_can_not_begin_says_why(library, tmp_path):
+    with pytest.raises(PluginError, match=r"weights can not be opened: No such file"):
+        library.copy_file(tmp_path / "weights", [], 0, 1 << 20, 1)
+    (tmp_path / "weights").write_bytes(b"")
+    with pytest.raises(PluginError, match=r"0 readers; expected at least one"):
+        library.copy_file(tmp_path / "weights", [], 0, 1 << 20, 0)
+    with pytest.raises(
+        PluginError, match=r"1000 bytes of staging memory are too few for 3 readers"
+    ):
+        library.copy_file(tmp_path / "weights", [], 0, 1000, 3)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is present")
 def test_a_launch_without_a_gpu_is_an_error(library):
     call = library.call(OPS["add"], {"out_dtype": "BF16"})

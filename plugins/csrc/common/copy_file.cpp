@@ -117,8 +117,8 @@ void copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void*
     DSV4_REQUIRE(readers > 0, "%d readers; expected at least one", readers);
     const size_t piece_bytes = staging_bytes / (static_cast<size_t>(readers) * kBuffers) / kMemoryPage * kMemoryPage;
     DSV4_REQUIRE(piece_bytes > 0, "%zu bytes of staging memory are too few for %d readers", staging_bytes, readers);
-    const int device = current_device();
     const File file(path);
+    const int device = current_device();
     const std::vector<Dsv4FilePart> pieces = cut(parts, count, piece_bytes);
     std::atomic<size_t> next = 0;
     FirstError error;
