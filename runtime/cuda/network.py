@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -93,8 +94,7 @@ class Network:
     ) -> StepOutput:
         """Run a batch; `streams` is the input of that name where the graph has one."""
         size = StepSize.of(batch)
-        self.main.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self.main):
+        with self._on_main():
             inputs = self._load(size, batch)
             if streams is not None:
                 self._buffers["streams"][: streams.numel()].copy_(streams.reshape(-1))
@@ -103,21 +103,28 @@ class Network:
             else:
                 self._place(inputs)
                 self.profiler.run(self._program, self.main.cuda_stream, _spans(batch))
-            output = self._output(size, want_streams=want_streams)
-        torch.cuda.current_stream(self._device).wait_stream(self.main)
-        return output
+            return self._output(size, want_streams=want_streams)
 
     def warm_up(self, batch: StepBatch) -> None:
         """Run a batch of nothing but padding and capture it."""
         size = StepSize.of(batch)
-        self.main.wait_stream(torch.cuda.current_stream(self._device))  # weights may still come
-        with torch.cuda.stream(self.main):
+        with self._on_main():
             inputs = self._load(size, batch)
             if size not in self._graphs:
                 self._place(inputs)
                 self._launch()
             self._run(size, inputs)
-        torch.cuda.current_stream(self._device).wait_stream(self.main)
+
+    @contextmanager
+    def _on_main(self) -> Iterator[None]:
+        """Work for the main stream, behind what torch's has; torch's waits for it, also after an error."""
+        current = torch.cuda.current_stream(self._device)
+        self.main.wait_stream(current)
+        try:
+            with torch.cuda.stream(self.main):
+                yield
+        finally:
+            current.wait_stream(self.main)
 
     def _load(self, size: StepSize, batch: StepBatch) -> dict[str, int]:
         """Make room, and put the batch's arrays and tables on their way; returns the arrays' addresses."""
