@@ -174,7 +174,8 @@ class Library:
 
     def _check(self, status: int) -> None:
         if status:
-            raise PluginError(self._c.dsv4_last_error().decode())
+            message = self._c.dsv4_last_error()  # may have a path in it, of any bytes
+            raise PluginError(message.decode(errors="replace"))
 
     def _check_table(self) -> None:
         version = self._c.dsv4_abi_version()

@@ -50,7 +50,8 @@ class File {
 // A reader's stream, and an event for each of its buffers.
 class Sender {
    public:
-    Sender(char* staging, size_t piece_bytes) : staging_(staging), piece_bytes_(piece_bytes) {
+    Sender(char* staging, size_t piece_bytes) : Sender() {  // made: an error below leaves it to the destructor
+        staging_ = staging, piece_bytes_ = piece_bytes;
         check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), kCopying);
         for (cudaEvent_t& event : sent_) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), kCopying);
     }
@@ -74,8 +75,10 @@ class Sender {
     void finish() { check_cuda(cudaStreamSynchronize(stream_), kCopying); }
 
    private:
-    char* staging_;
-    size_t piece_bytes_;
+    Sender() = default;
+
+    char* staging_ = nullptr;
+    size_t piece_bytes_ = 0;
     cudaStream_t stream_ = nullptr;
     cudaEvent_t sent_[kBuffers] = {};
     int turn_ = 0;

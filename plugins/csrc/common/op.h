@@ -15,7 +15,7 @@ struct Error : std::runtime_error {
 };
 
 [[noreturn]] inline void fail(const char* format, ...) {
-    char text[512];
+    char text[8192];  // some name a file by its path
     va_list args;
     va_start(args, format);
     std::vsnprintf(text, sizeof text, format, args);

@@ -126,7 +126,7 @@ def follow(machine, model, events):
     for number, (event, sizes) in enumerate(events, 1):
         machine.stamp, machine.fails_at = number, event
         if event == "tables":
-            tables = Tables(model, number, 5 + number % 2)
+            tables = Tables(model, number, 6 - number % 2)
         elif event == "arena":  # another network needs more
             network._arena.reserve(network._arena._bytes.numel() + 4096)
         elif event == "profile":

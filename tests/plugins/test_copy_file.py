@@ -1,0 +1,115 @@
+"""Copies of a file by several threads, as the library does them; the GPU is the host's memory."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins.library import FilePart, Library
+from dsv4_trt.plugins.library_build import SOURCES, find_nvcc
+from dsv4_trt.plugins.table_header import table_header
+
+SIZE = 300_017  # bytes of the file
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    try:
+        command = [
+            find_nvcc(),
+            "-std=c++20",
+            "--shared",
+            "--cudart",
+            "none",
+            "-o",
+            folder / "library.so",
+        ]
+    except PluginError:
+        pytest.skip("no CUDA compiler")
+    (folder / "op_table.h").write_text(table_header())
+    command += ["-I", SOURCES / "csrc", "-I", folder, "-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror"]
+    command += [SOURCES / "csrc/common" / name for name in ("copy_file.cpp", "library.cpp")]
+    command += [Path(__file__).with_name("late_cudart.cpp")]
+    subprocess.run(command, check=True)
+    library = Library.__new__(Library)  # without ops
+    library._c = ctypes.CDLL(folder / "library.so")
+    library._c.dsv4_last_error.restype = ctypes.c_char_p
+    return library
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("file") / "weights"
+    np.random.default_rng(0).integers(0, 256, SIZE, np.uint8).tofile(path)
+    return path
+
+
+def copy(library, file, parts, readers, pieces=1):
+    """Copy parts, each a start and a size, one behind the other."""
+    target = np.zeros(sum(size for _, size in parts) + 1, np.uint8)
+    staging = np.zeros(2 * readers * pieces * PAGE + 1, np.uint8)
+    at, given_parts = target.ctypes.data, []
+    for start, size in parts:
+        given_parts.append(FilePart(start, size, at))
+        at += size
+    library.copy_file(file, given_parts, staging.ctypes.data, staging.nbytes - 1, readers)
+    assert target[-1] == staging[-1] == 0
+    return target[:-1]
+
+
+PARTS = st.integers(0, SIZE).flatmap(
+    lambda start: st.tuples(st.just(start), st.integers(0, min(SIZE - start, 40_000)))
+)
+
+
+@given(st.lists(PARTS, max_size=8), st.integers(1, 5), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_every_part_comes_whole(library, file, parts, readers, pieces):
+    found = copy(library, file, parts, readers, pieces)
+    whole = np.fromfile(file, np.uint8)
+    assert np.array_equal(found, np.concatenate([whole[:0], *(whole[s : s + n] for s, n in parts)]))
+    assert library._c.num_left() == 0
+
+
+def test_whatever_fails_is_said_and_leaves_nothing(library, file):
+    library._c.let_fail(-1)
+    copy(library, file, [(1, 50_000)], 2)
+    failed = []
+    for call in range(library._c.num_calls()):
+        library._c.let_fail(call)
+        try:
+            copy(library, file, [(1, 50_000)], 2)
+        except PluginError as error:
+            failed.append(str(error))
+        assert library._c.num_left() == 0
+    library._c.let_fail(-1)
+    assert len(failed) >= call - 1  # all but the last wait of each reader, when all is there
+    assert all(message.endswith("it failed") for message in failed)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ((SIZE - 10_000, 10_001), f"weights ends at byte {SIZE}"),
+        ((SIZE + 5, 1), f"weights ends at byte {SIZE + 5}"),
+        ((-1, 1), "weights can not be read: Invalid argument"),
+    ],
+)
+def test_a_file_that_is_too_short_is_said(library, file, part, message):
+    with pytest.raises(PluginError, match=message):
+        copy(library, file, [(0, 100_000), part], 3)
+    assert library._c.num_left() == 0
+
+
+@pytest.mark.parametrize("name", ["weights-\udcff", "weights/" * 250])
+def test_any_path_is_said(library, tmp_path, name):
+    """Also one that is no UTF-8, or long: the reason comes behind it."""
+    with pytest.raises(PluginError, match=r"weights.* can not be opened: No such file"):
+        copy(library, tmp_path / name, [(0, 1)], 1)
