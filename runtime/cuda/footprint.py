@@ -58,6 +58,6 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
 def _kept_bytes(graph: Graph, build: BuildSpec) -> int:
     """Outputs, each with the copy that a caller gets, and the streams that another network hands over."""
     most = largest_step(build)
-    names = [*graph.outputs.values(), *(name for name in graph.values if name == "streams")]
-    kept = (graph.values[name] for name in names)
+    given = [value for value in graph.of_kind(ValueKind.INPUT) if value.name == "streams"]
+    kept = given + [graph.values[name] for name in graph.outputs.values()]
     return sum(2 * prod(most.shape(value)) * value.dtype.itemsize for value in kept)

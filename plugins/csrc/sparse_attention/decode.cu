@@ -38,9 +38,9 @@ int64_t cycles(const Cost& cost, const Plan& plan, const Params& p, int rows, in
 
 // Most shared memory that a block of the current device can have.
 int shared_limit() {
-    int device = 0, bytes = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    int bytes = 0;
+    check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()),
+               "shared memory of a block");
     return bytes - kStaticBytes;
 }
 
