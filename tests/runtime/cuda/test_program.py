@@ -11,6 +11,7 @@ from dsv4_trt.plugins.library import DTYPE_CODES, Call
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda.footprint import footprint, most_bytes
+from dsv4_trt.runtime.cuda.memory import ALIGNMENT
 from dsv4_trt.runtime.cuda.program import Placed, Program
 from dsv4_trt.runtime.cuda.schedule import schedule
 from dsv4_trt.runtime.cuda.step_size import StepSize
@@ -108,9 +109,10 @@ def check(program, size):
             written[name] = arg.data
 
 
-def test_nothing_is_written_over_while_it_is_needed(program):
+@pytest.mark.parametrize("size", [MOST, MOST._replace(num_logits=MOST.num_tokens)])
+def test_nothing_is_written_over_while_it_is_needed(program, size):
     """In the order of the launches, no activation lies on one that a later node reads."""
-    set_size(program, MOST)
+    set_size(program, size)
     last = {}
     for index, node in enumerate(program.graph.nodes):
         last |= dict.fromkeys(node.inputs.values(), index)
@@ -125,6 +127,14 @@ def test_nothing_is_written_over_while_it_is_needed(program):
             end = arg.data + size
             assert all(end <= start or other <= arg.data for start, (other, _) in live.items())
             live[arg.data] = end, last[name]
+
+
+def test_activations_take_the_places_of_those_that_nobody_needs(program):
+    set_size(program, MOST)
+    activations = [
+        arg.data for call in program.calls for arg in call.outputs.values() if arg.data >= BASE
+    ]
+    assert len({*activations}) < len(activations) / 2
 
 
 def test_the_arena_and_inputs_move(program):
@@ -154,6 +164,7 @@ def test_launches_carry_streams_events_and_workspaces(program):
         assert launch.workspace_bytes == WORKSPACE
         assert max(activations) < launch.workspace <= BASE + nbytes - WORKSPACE
         assert spaces.setdefault(launch.stream, launch.workspace) == launch.workspace
+        assert launch.workspace % ALIGNMENT == 0
         assert [recorded[e] for e in launch.waits[: launch.num_waits]] == placement.waits
         if launch.record >= 0:
             recorded[launch.record] = index
