@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from typing import Any
 
@@ -117,14 +117,21 @@ class Network:
 
     @contextmanager
     def _on_main(self) -> Iterator[None]:
-        """Work for the main stream, behind what torch's has; torch's waits for it, also after an error."""
+        """Work for the main stream, behind what torch's has; torch's waits for it.
+
+        After an error no stream runs on: memory and pages go to others at once.
+        """
         current = torch.cuda.current_stream(self._device)
         self.main.wait_stream(current)
         try:
             with torch.cuda.stream(self.main):
                 yield
-        finally:
-            current.wait_stream(self.main)
+        except BaseException:
+            for stream in self._torch_streams:
+                with suppress(RuntimeError):  # of a lost device: the first error is the one to tell
+                    stream.synchronize()
+            raise
+        current.wait_stream(self.main)
 
     def _load(self, size: StepSize, batch: StepBatch) -> dict[str, int]:
         """Make room, and put the batch's arrays and tables on their way; returns the arrays' addresses."""
@@ -174,17 +181,12 @@ class Network:
         driver.launch_graph(self._graphs[size], self.main.cuda_stream)
 
     def _launch(self) -> None:
-        try:
-            self._program.run(self._streams, self._events)
-        except BaseException:
-            for stream in self._torch_streams:  # side streams, too, let go of memory and pages
-                stream.synchronize()
-            raise
+        self._program.run(self._streams, self._events)
 
     def _capture(self) -> Any:
         driver.begin_capture(self.main.cuda_stream)
         try:
-            self._program.run(self._streams, self._events)
+            self._launch()
         except BaseException:
             driver.abandon_capture(self.main.cuda_stream)
             raise

@@ -42,7 +42,7 @@ class Stream:
         other.is_busy = False
 
     def synchronize(self):
-        pass
+        self.is_busy = False
 
 
 class Inputs:

@@ -1,5 +1,7 @@
 """A network's memory: what graphs point to stays, and a step that fails leaves no work that still runs."""
 
+from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -68,22 +70,23 @@ def test_no_step_moves_what_graphs_point_to(monkeypatch):
     assert not network._graphs
 
 
-def test_no_stream_runs_on_after_a_launch_that_failed():
-    """Pages and buffers of a failed step go to others at once."""
+def test_no_stream_runs_on_after_an_error(monkeypatch):
+    """Pages and buffers of a failed step go to others at once; a lost device hides nothing."""
     ended = []
+
+    def synchronize(number):
+        ended.append(number)
+        raise RuntimeError("the device is lost")
+
     network = Network.__new__(Network)
+    network._device = torch.device("cpu")
     network._torch_streams = [
-        SimpleNamespace(synchronize=lambda number=number: ended.append(number))
+        SimpleNamespace(synchronize=partial(synchronize, number), wait_stream=lambda _: None)
         for number in range(3)
     ]
-    network._streams = network._events = None
-
-    class Program:
-        def run(self, streams, events):
-            assert not ended
-            raise ValueError("launch")
-
-    network._program = Program()
-    with pytest.raises(ValueError, match="launch"):
-        network._launch()
+    network.main = network._torch_streams[0]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    with pytest.raises(ValueError, match="launch"), network._on_main():
+        raise ValueError("launch")
     assert ended == [0, 1, 2]
