@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from importlib import import_module
 
@@ -68,4 +69,13 @@ def main() -> None:
             raise
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {place}{error.strerror}", err=True)
+        if error.filename is None:
+            _drop_output()
         sys.exit(1)
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: Python would try again at its end, and exit with 120."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

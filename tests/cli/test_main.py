@@ -21,10 +21,11 @@ def test_what_an_encoding_lacks_is_escaped(tmp_path, tiny_a):
     assert run.stdout.splitlines()[0].endswith(b"\\u96ea")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("args", [(), ("--json",)])
-def test_a_full_disk_under_the_output_is_one_line(tiny_a, args):
+def test_a_full_disk_under_the_output_is_one_line(tiny_a, args, unbuffered):
     with open("/dev/full", "wb") as full:
-        run = run_program("inspect", tiny_a, *args, stdout=full)
+        run = run_program("inspect", tiny_a, *args, stdout=full, PYTHONUNBUFFERED=unbuffered)
     assert run.returncode == 1
     assert run.stderr == b"error: No space left on device\n"
 
