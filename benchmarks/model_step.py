@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from results_file import circumstances, parser_of, write
+from results_file import circumstances, parser_of, require_gpu, write
 
 from dsv4_trt.builder.bundle import build_bundle
 from dsv4_trt.builder.dummy_checkpoint import dummy_checkpoint
@@ -41,11 +41,14 @@ TARGET_MS = 14.0  # of a decode step of all 43 layers of Flash, one sequence at 
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--preset", choices=PRESETS, default="flash", help="whose widths")
-    parser.add_argument("--layers", type=int, default=8, help="of the first layers, how many")
+    parser.add_argument(
+        "--preset", choices=PRESETS, default="flash", help="whose widths [default: flash]"
+    )
+    parser.add_argument(
+        "--layers", type=int, default=8, help="of the first layers, how many [default: 8]"
+    )
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("steps are timed on a GPU, and torch sees none; see `dsv4-trt doctor`")
+    require_gpu()
     about = circumstances("model_step", args.note)
     whole = PRESETS[args.preset]
     spec = cut_layers(whole, args.layers)

@@ -21,25 +21,25 @@ import torch
 from op_speed_parts import kit, rows, tables
 from op_speed_parts.case import Case
 from op_speed_parts.timing import device_works
-from results_file import circumstances, parser_of, write
+from results_file import circumstances, parser_of, require_gpu, write
 
 
 def main() -> int:
     args = _arguments()
     if args.build_peer:
-        print(kit.build(args.build_peer))
-        return 0
+        return _build_peer(args.build_peer)
     torch.set_grad_enabled(False)
     cases = [
         c for c in tables.cases() if re.search(args.ops, c.name) and (c.quick or not args.quick)
     ]
+    if not cases:
+        raise SystemExit(f"no case matches --ops {args.ops!r}; --list shows all")
     if args.list:
         print(*(case.name for case in cases), sep="\n")
         return 0
+    require_gpu()
     if args.compile_peers:
-        return _compile_peers(cases, args.compile_peers)
-    if not torch.cuda.is_available():
-        raise SystemExit("ops are timed on a GPU, and torch sees none; see `dsv4-trt doctor`")
+        return _compile_peers(cases, *args.compile_peers)
     about = circumstances("op_speed", args.note) | {"gpu": torch.cuda.get_device_name(0)}
     results, failed = _measure(cases, args)
     if results:
@@ -63,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--compile-peers",
+        type=_share,
         metavar="I/N",
         help="let every N-th peer, from the I-th on, compile its kernels into its cache, and stop",
     )
@@ -103,8 +104,22 @@ def _measure(
     return results, failed
 
 
-def _compile_peers(cases: list[Case], part: str) -> int:
-    index, parts = (int(number) for number in part.split("/"))
+def _share(text: str) -> tuple[int, int]:
+    index, _, parts = text.partition("/")
+    if not (index.isdecimal() and parts.isdecimal() and int(index) < int(parts)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no share; expected I/N like 0/4, I below N")
+    return int(index), int(parts)
+
+
+def _build_peer(name: str) -> int:
+    try:
+        print(kit.build(name))
+    except kit.Missing as error:
+        raise SystemExit(f"{name} can not be compiled: {error}") from error
+    return 0
+
+
+def _compile_peers(cases: list[Case], index: int, parts: int) -> int:
     peers = {peer.compiled: peer for case in cases for peer in case.peers if peer.compiled}
     for name in sorted(peers)[index::parts]:
         try:

@@ -18,9 +18,19 @@ RESULTS = ROOT / "benchmarks" / "results"
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    parser.add_argument("--name", default=platform.node(), help="goes into the result's file name")
+    parser.add_argument(
+        "--name", default=platform.node(), help="ends the result's file name [default: this host's]"
+    )
     parser.add_argument("--note", default="", help="what a reader of the result should know")
     return parser
+
+
+def require_gpu() -> None:
+    """End the program where torch sees no GPU, before it writes or compiles anything."""
+    import torch  # here, as not every benchmark needs it
+
+    if not torch.cuda.is_available():
+        raise SystemExit("this is timed on a GPU, and torch sees none; see `dsv4-trt doctor`")
 
 
 def circumstances(benchmark: str, note: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from results_file import circumstances, parser_of, write
+from results_file import circumstances, parser_of, require_gpu, write
 
 from dsv4_trt.builder.bundle import build_bundle
 from dsv4_trt.builder.dummy_checkpoint import dummy_checkpoint
@@ -40,8 +40,11 @@ PLAIN_BYTES = 4 << 30
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument(
+        "--layers", type=int, default=2, help="of Flash's width in the file [default: 2]"
+    )
     args = parser.parse_args()
+    require_gpu()
     about = circumstances("weight_load", args.note)
     with tempfile.TemporaryDirectory() as folder:
         bundle = _bundle(Path(folder), args.layers)
