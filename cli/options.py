@@ -25,8 +25,14 @@ json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead
 engine_dir_option = option("--engine_dir", required=True, type=PATH, help="An engine bundle.")
 checkpoint_dir_option = option("--checkpoint_dir", type=PATH, help="Where the weights are.")
 device_option = option(
-    "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="Where to run."
+    "--device",
+    type=click.Choice(["cpu", "cuda", "auto"]),
+    default="auto",
+    help="auto: a GPU where torch sees one.",
 )
 precision_option = option(
-    "--precision", type=click.Choice(["serving", "exact"]), default="serving", help="Recipe."
+    "--precision",
+    type=click.Choice(["serving", "exact"]),
+    default="serving",
+    help="serving: number formats of the release; exact: fp32 without quantizers.",
 )

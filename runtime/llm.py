@@ -104,7 +104,10 @@ class LLM:
         Raises `ConfigError` on a CPU.
         """
         if not isinstance(self._engine, CanProfile):
-            raise ConfigError("time by op is measured on a GPU; use --device cuda")
+            raise ConfigError(
+                'time by op is measured on a GPU, and this LLM runs on a CPU; give it device="cuda" '
+                "on a machine that has one"
+            )
         return self._engine.profile()
 
     @overload

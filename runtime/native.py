@@ -37,7 +37,8 @@ class NativeEngine:
         self.device = torch.device("cpu")
         if bundle.is_dummy:
             raise ConfigError(
-                f"the bundle {bundle.path} has no weights, they are made up on a GPU: use --device cuda"
+                f"the bundle {bundle.path} has no weights, an engine makes them up on its GPU: use "
+                "--device cuda on a machine that has one, or a bundle that is built from a checkpoint"
             )
         bundle.check_layout(plan.layout)
         self.spec = bundle.spec
