@@ -148,6 +148,7 @@ class Network:
             places, ids = self._inputs.address(end), self._inputs.address(end + count)
             self._library.scatter(self._tables.address, places, ids, count, stream)
         self._tables.done()
+        # of the carrier only the length is read: any address will do
         return addresses | {"decode_carrier": self._inputs.address(0)}
 
     def _make_room(self, size: StepSize) -> None:

@@ -39,11 +39,11 @@ class DeviceTables:
     def update(self, batch: StepBatch) -> Changes:
         """Bring the copy up to date but for what is returned: the caller writes it, then says `done`."""
         ids, places = batch.table_ids, batch.table_changes
-        is_whole = self._is_current and ids is self._source and places.size <= MAX_CHANGES
+        by_changes = self._is_current and ids is self._source and places.size <= MAX_CHANGES
         self._is_current = False
         if ids is not self._source:
             self._bind(batch)
-        if not is_whole:
+        if not by_changes:
             self._ids.copy_(torch.from_numpy(ids))
             places = places[:0]
         return Changes(places.astype(np.int32), ids[places])
