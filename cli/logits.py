@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.command()
 @engine_dir_option
 @option("--prompts", required=True, type=PATH, help="JSON list of prompts.")
-@option("--output", required=True, type=PATH, help="A .safetensors file.")
+@option(
+    "--output", required=True, type=PATH, help="A .safetensors file; one that is there is replaced."
+)
 @precision_option
 @option("--positions", type=click.Choice(["all", "last"]), default="all", help="Rows to keep.")
 @option("--decode", type=click.IntRange(min=0), default=0, help="Steps of one token each.")
