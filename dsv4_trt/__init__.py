@@ -1,3 +1,3 @@
-"""dsv4-trt: build and run DeepSeek-V4 on NVIDIA Hopper and Blackwell."""
+"""dsv4-trt: build and run DeepSeek-V4, on a CPU or on one NVIDIA GPU."""
 
 __version__ = "0.1.0"
