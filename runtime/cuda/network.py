@@ -67,7 +67,7 @@ class Network:
         self._build = build
         self._arena = arena
         self._device = device
-        self._use_graphs = use_cuda_graphs
+        self._use_cuda_graphs = use_cuda_graphs
         self.profiler: Profiler | None = None  # runs the steps instead, if there is one
         self._tables = DeviceTables(device)
         # four arrays with a row a token and one more a class, three with a row a sequence: room to spare
@@ -82,12 +82,12 @@ class Network:
         self._streams = (ctypes.c_void_p * NUM_STREAMS)(*handles)
         events = [driver.new_event() for p in placements if p.recorded]
         self._events = (ctypes.c_void_p * max(len(events), 1))(*events)
-        self._graphs: dict[StepSize, Any] = {}
+        self._captured: dict[StepSize, Any] = {}
         self._buffers: dict[str, torch.Tensor] = {}  # of outputs and of the streams input
-        self._version = (-1, -1)  # of the arena and the tables that graphs point into
+        self._version = (-1, -1)  # of the arena and the tables that captured graphs point into
         self._most_bytes = 0  # of the arena: what any step takes
         self._base = 0  # where the arena is
-        driver.free_with(self, events, self._graphs)
+        driver.free_with(self, events, self._captured)
 
     def step(
         self, batch: StepBatch, *, want_streams: bool, streams: torch.Tensor | None = None
@@ -110,7 +110,7 @@ class Network:
         size = StepSize.of(batch)
         with self._on_main():
             inputs = self._load(size, batch)
-            if size not in self._graphs:
+            if size not in self._captured:
                 self._place(inputs)
                 self._launch()
             self._run(size, inputs)
@@ -160,7 +160,7 @@ class Network:
             self._program.bind(self._tables.placed)
             self._most_bytes = most_bytes(self._program, self._build)
         self._forget_moved()
-        if size in self._graphs and self.profiler is None:
+        if size in self._captured and self.profiler is None:
             return  # it has all that it needs
         nbytes = self._program.resize(size)
         self._base = self._arena.reserve(max(nbytes, self._most_bytes))
@@ -173,13 +173,13 @@ class Network:
         self._program.place(self._base, {**inputs, **kept})
 
     def _run(self, size: StepSize, inputs: Mapping[str, int]) -> None:
-        if size not in self._graphs:
+        if size not in self._captured:
             self._place(inputs)
-            if not (self._use_graphs and size.is_decode):
+            if not (self._use_cuda_graphs and size.is_decode):
                 self._launch()
                 return
-            self._graphs[size] = self._capture()
-        driver.launch_graph(self._graphs[size], self.main.cuda_stream)
+            self._captured[size] = self._capture()
+        driver.launch_graph(self._captured[size], self.main.cuda_stream)
 
     def _launch(self) -> None:
         self._program.run(self._streams, self._events)
@@ -203,24 +203,24 @@ class Network:
         value = self.graph.values[name]
         count = max(prod(s.shape(value)) for s in (size, largest_step(self._build)))
         if name not in self._buffers or self._buffers[name].numel() < count:
-            self._drop_graphs()
+            self._drop_captured()
             self._buffers.pop(name, None)  # its memory goes before the larger one comes
             dtype = TORCH_DTYPES[value.dtype]
             self._buffers[name] = torch.empty(count, dtype=dtype, device=self._device)
 
     def _forget_moved(self) -> None:
-        """Graphs hold addresses: drop them when what they point to has moved."""
+        """Captured graphs hold addresses: drop them when what they point to has moved."""
         version = (self._arena.version, self._tables.version)
         if version != self._version:
-            self._drop_graphs()
+            self._drop_captured()
             self._version = version
 
-    def _drop_graphs(self) -> None:
-        if self._graphs:
+    def _drop_captured(self) -> None:
+        if self._captured:
             self.main.synchronize()
-        for captured in self._graphs.values():
+        for captured in self._captured.values():
             driver.destroy_graph(captured)
-        self._graphs.clear()
+        self._captured.clear()
 
     def _output(self, size: StepSize, *, want_streams: bool) -> StepOutput:
         found = {}

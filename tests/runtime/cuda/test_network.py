@@ -44,7 +44,7 @@ def test_no_step_moves_what_graphs_point_to(monkeypatch):
     network.main = SimpleNamespace(synchronize=lambda: None)
     network._device, network.profiler = torch.device("cpu"), None
     network._arena, network._buffers = SharedArena(network._device), {}
-    network._graphs, network._version = {}, (-1, -1)
+    network._captured, network._version = {}, (-1, -1)
     network._tables = SimpleNamespace(version=1, placed={})
     network._program = SimpleNamespace(
         bind=lambda placed: None, resize=lambda size: 1000 * size.num_tokens
@@ -55,19 +55,19 @@ def test_no_step_moves_what_graphs_point_to(monkeypatch):
         of_kind=lambda _: [],
     )
     network._make_room(StepSize(1, 1, 1, 1))
-    network._graphs = {"a size": "its graph"}
+    network._captured = {"a size": "its graph"}
     before = network._base, network._buffers["y"].data_ptr()
     for size in step_sizes(network._build):
         network._make_room(size)
     assert (network._base, network._buffers["y"].data_ptr()) == before
-    assert network._graphs
+    assert network._captured
     network._make_room(StepSize(64, 1, 0, 64))
     assert network._buffers["y"].numel() == 64 * 7
-    assert not network._graphs
-    network._graphs = {"a size": "its graph"}
+    assert not network._captured
+    network._captured = {"a size": "its graph"}
     network._arena.reserve(1 << 20)  # by another network
     network._make_room(StepSize(1, 1, 1, 1))
-    assert not network._graphs
+    assert not network._captured
 
 
 def test_no_stream_runs_on_after_an_error(monkeypatch):
