@@ -19,10 +19,11 @@ test: $(VENV)/.test
 lint: $(VENV)/.test $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pre-commit run --all-files
 
+# cleared: an environment over one of another Python is of neither
 $(VENV)/.torch: $(INSTALL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "dsv4-trt needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Name one: make PYTHON=python3.12 ..."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
 	bash scripts/install_torch.sh $(BIN)/python
 	touch $@
 
