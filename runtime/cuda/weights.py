@@ -20,7 +20,7 @@ from dsv4_trt.runtime.cuda.program import Placed
 from dsv4_trt.runtime.weights import stored_weights, wanted_weights
 
 _ALIGNMENT = 256  # bytes, of every tensor in the arena
-_MOST_READERS = 32  # a core copies 3 to 5 GB/s out of the page cache: more than the bus takes
+_MOST_READERS = 32  # more would wait for the bus
 # Each reader has two pieces of pinned memory: small enough that they stay in the processor's caches between
 # reading and sending, large enough that a copy's own cost does not count.
 _PIECE_BYTES = 4 << 20
