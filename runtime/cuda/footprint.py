@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.graph import Dim, Graph, ValueKind
+from dsv4_trt.graph import Dim, Graph, Value, ValueKind
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.program import Placed, Program
@@ -55,9 +55,14 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
     return program
 
 
-def _kept_bytes(graph: Graph, build: BuildSpec) -> int:
-    """Outputs, each with the copy that a caller gets, and the streams that another network hands over."""
-    most = largest_step(build)
+def kept_values(graph: Graph) -> list[Value]:
+    """Values in buffers of their own: outputs, and the streams that come from another network."""
     given = [value for value in graph.of_kind(ValueKind.INPUT) if value.name == "streams"]
-    kept = given + [graph.values[name] for name in graph.outputs.values()]
+    return given + [graph.values[name] for name in graph.outputs.values()]
+
+
+def _kept_bytes(graph: Graph, build: BuildSpec) -> int:
+    """Kept values, each with the copy that a caller gets or hands over."""
+    most = largest_step(build)
+    kept = kept_values(graph)
     return sum(2 * prod(most.shape(value)) * value.dtype.itemsize for value in kept)

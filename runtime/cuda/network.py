@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.graph import Graph, ValueKind
+from dsv4_trt.graph import Graph, Value, ValueKind
 from dsv4_trt.plugins.costs import Span
 from dsv4_trt.plugins.cuda_ops import TORCH_DTYPES
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import StepBatch, StepOutput
 from dsv4_trt.runtime.cuda import driver
-from dsv4_trt.runtime.cuda.footprint import most_bytes
+from dsv4_trt.runtime.cuda.footprint import kept_values, most_bytes
 from dsv4_trt.runtime.cuda.inputs import StepInputs, pack
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed, Program
@@ -164,8 +164,8 @@ class Network:
             return  # it has all that it needs
         nbytes = self._program.resize(size)
         self._base = self._arena.reserve(max(nbytes, self._most_bytes))
-        for name in self._kept():
-            self._keep(name, size)
+        for value in kept_values(self.graph):
+            self._keep(value, size)
         self._forget_moved()
 
     def _place(self, inputs: Mapping[str, int]) -> None:
@@ -193,14 +193,9 @@ class Network:
             raise
         return driver.end_capture(self.main.cuda_stream)
 
-    def _kept(self) -> list[str]:
-        """Values in buffers of their own: outputs, and the streams that come from another network."""
-        given = [v.name for v in self.graph.of_kind(ValueKind.INPUT) if v.name == "streams"]
-        return given + list(self.graph.outputs.values())
-
-    def _keep(self, name: str, size: StepSize) -> None:
+    def _keep(self, value: Value, size: StepSize) -> None:
         """Have a buffer that holds a value of this size, or of the largest step."""
-        value = self.graph.values[name]
+        name = value.name
         count = max(prod(s.shape(value)) for s in (size, largest_step(self._build)))
         if name not in self._buffers or self._buffers[name].numel() < count:
             self._drop_captured()

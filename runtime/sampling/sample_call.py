@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from dsv4_trt.plugins.reference.sampling_rules import BANNED
 from dsv4_trt.runtime.sampling.row_state import RowState
-
-BANNED = float("-inf")
 
 SampleOp: TypeAlias = Callable[..., dict[str, torch.Tensor]]
 Array: TypeAlias = npt.NDArray[Any]

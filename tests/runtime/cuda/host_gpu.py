@@ -14,6 +14,7 @@ from dsv4_trt.plugins.library import Call
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.cuda import driver
 from dsv4_trt.runtime.cuda import network as network_module
+from dsv4_trt.runtime.cuda.footprint import kept_values
 
 
 def read(address, shape, strides=None):
@@ -162,7 +163,7 @@ class Machine:
             assert np.array_equal(read(address, shape, strides), table), value.name
         elif value.name in self.constants:
             assert (address, shape) == self.constants[value.name], value.name
-        elif value.name in self.network._kept():
+        elif value in kept_values(self.graph):
             kept = self.network._buffers[value.name]
             assert address == kept.data_ptr()
             assert nbytes <= kept.nbytes

@@ -51,7 +51,7 @@ def test_no_step_moves_what_graphs_point_to(monkeypatch):
     )
     network.graph = SimpleNamespace(
         outputs={"logits": "y"},
-        values={"y": SimpleNamespace(dtype=DType.F32, shape=("num_logits", 7))},
+        values={"y": SimpleNamespace(name="y", dtype=DType.F32, shape=("num_logits", 7))},
         of_kind=lambda _: [],
     )
     network._make_room(StepSize(1, 1, 1, 1))
