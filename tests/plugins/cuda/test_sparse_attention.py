@@ -195,9 +195,10 @@ def test_bad_numbers_stay_where_they_are_seen(format):
     assert bad[2].nonzero().flatten().tolist() == [5]
 
 
+@pytest.mark.parametrize("decodes", [2, 0], ids=["decode", "prefill"])
 @pytest.mark.parametrize("ratio", [4, 128])
-def test_the_last_page_of_a_pool_larger_than_4_gib(ratio):
-    case = Case(real("fp8", ratio), ratio, 16, [3000, 400], picks=64, decodes=2)
+def test_the_last_page_of_a_pool_larger_than_4_gib(ratio, decodes):
+    case = Case(real("fp8", ratio), ratio, 16, [3000, 400], picks=64, decodes=decodes)
     expected = REFERENCES["sparse_attention"](**case.arguments)["out"]
     there = on_device(case.arguments)
     for table, pool in (("swa_block_table", "swa_pool"), ("block_table", "pool")):
