@@ -27,6 +27,9 @@ GENERATION_CONFIG_FILE = "generation_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
 
+# dimensions of a block table from the slowest to the fastest in memory: the layers of a column are neighbours
+TABLE_ORDER = (1, 2, 0)
+
 ENGINES = ("native",)
 
 
@@ -108,7 +111,7 @@ def step_inputs(layout: KvLayout) -> list[Value]:
     table_rows      [num_seqs]        row of each sequence in the block tables, which outlive a step;
                     padding 0
     block_table.C   [layers of C, num_table_rows, pages]  page ids, padding -1; `kv_layout` says which
-                    page each column is
+                    page each column is. In memory the layers of a column are neighbours (`TABLE_ORDER`)
     slot_mapping.C  [num_tokens]      where the entry that a token completes goes, relative to its
                     sequence: `column * entries_per_page + entry`, the column counted in the full
                     table, or in a window class from the ring after the step on; -1 = writes nothing.

@@ -34,7 +34,9 @@ class Param:
 
     dtype: an element type; "$name" binds a type variable; "@attr" reads the type from an attribute;
     a mapping picks it by the value of the attribute `by`. `when` (an attribute and values of it) says
-    for which calls the parameter exists; in all others it must be left out.
+    for which calls the parameter exists; in all others it must be left out. `order` names the dimensions
+    from the slowest to the fastest in memory, where TensorRT, which knows only dense tensors, is shown
+    that memory.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Param:
     shape: tuple[Dim, ...]
     by: str | None = None
     when: tuple[str, tuple[Attr, ...]] | None = None
+    order: tuple[int, ...] | None = None
 
     def exists(self, attrs: Mapping[str, Attr]) -> bool:
         """Whether a call with these attributes has this parameter."""
@@ -207,6 +210,7 @@ def _tensor_json(spec: Param) -> dict[str, Any]:
         "by": spec.by,
         "shape": list(spec.shape),
         "when": None if spec.when is None else [spec.when[0], list(spec.when[1])],
+        "order": None if spec.order is None else list(spec.order),
     }
 
 

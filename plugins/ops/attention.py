@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsv4_trt.dtypes import DType
+from dsv4_trt.contract import TABLE_ORDER
 from dsv4_trt.graph import Attr
 from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
@@ -40,7 +41,7 @@ def _pool(
     table = (f"{prefix}layers", f"{prefix}rows", f"{prefix}columns")
     slab = (f"{prefix}num_pages", f"{prefix}page_bytes")
     return (
-        Param(f"{prefix}block_table", I32, table, when=when),
+        Param(f"{prefix}block_table", I32, table, when=when, order=TABLE_ORDER),
         Param(f"{prefix}pool", I8, slab, when=when),
     )
 
