@@ -31,12 +31,11 @@ TORCH_DTYPES = {dtype: torch_dtype for torch_dtype, dtype in DTYPES.items()}
 def cuda_ops(
     library: Library, *, poison: bool = False
 ) -> Mapping[str, Callable[..., dict[str, Any]]]:
-    """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`, for all ops but collectives.
+    """`cuda_ops(library)[op](**inputs, **attrs)`, like `REFERENCES`; collectives take this rank's.
 
     With `poison` what a kernel fails to write shows: see `bind`.
     """
-    names = [name for name, op in OPS.items() if not op.collective]
-    return {name: partial(_run, library, name, poison=poison) for name in names}
+    return {name: partial(_run, library, name, poison=poison) for name in OPS}
 
 
 @dataclass(frozen=True, slots=True)

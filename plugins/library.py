@@ -15,7 +15,7 @@ from dsv4_trt.graph import Attr
 from dsv4_trt.plugins.op_schema import Op
 from dsv4_trt.plugins.ops import OPS
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAX_RANK = 4
 MAX_WAITS = 4
 DTYPE_CODES = {DType.F32: 0, DType.BF16: 1, DType.F8_E4M3: 2, DType.I32: 3, DType.I8: 4}
@@ -75,8 +75,23 @@ class FilePart(ctypes.Structure):
     )
 
 
+class CommunicatorArg(ctypes.Structure):
+    """`Dsv4Communicator`: a rank's part in a group of processes, and functions of NCCL."""
+
+    _fields_ = (
+        ("comm", ctypes.c_void_p),
+        ("rank", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("all_reduce", ctypes.c_void_p),
+        ("all_gather", ctypes.c_void_p),
+        ("error_string", ctypes.c_void_p),
+    )
+
+
 class Library:
-    """The loaded library, with every op of the table that is not a collective.
+    """The loaded library, with every op of the table.
 
     Where it refuses a call, or CUDA does, `PluginError` has its message.
     """
@@ -98,7 +113,7 @@ class Library:
                 f"{path} is not this version's kernel library: {error}; build it again with "
                 "`dsv4-trt plugins build`"
             ) from error
-        self._ops = {name: self._find(name) for name, op in OPS.items() if not op.collective}
+        self._ops = {name: self._find(name) for name in OPS}
 
     def call(
         self,
@@ -167,6 +182,17 @@ class Library:
             )
         )
 
+    def set_communicator(self, communicator: CommunicatorArg) -> None:
+        """Let collectives of this process run on it; the struct is copied.
+
+        `PluginError` if there is one already.
+        """
+        self._check(self._c.dsv4_set_communicator(ctypes.byref(communicator)))
+
+    def clear_communicator(self) -> None:
+        """Forget the communicator; `PluginError` if there is none, or something still holds it."""
+        self._check(self._c.dsv4_clear_communicator())
+
     def _find(self, name: str) -> int:
         index = ctypes.c_int32()
         self._check(self._c.dsv4_find_op(name.encode(), ctypes.byref(index)))
@@ -180,7 +206,7 @@ class Library:
     def _check_table(self) -> None:
         version = self._c.dsv4_abi_version()
         found = {entry["name"]: entry for entry in json.loads(self._c.dsv4_op_table())}
-        expected = {name: op.to_json() for name, op in OPS.items() if not op.collective}
+        expected = {name: op.to_json() for name, op in OPS.items()}
         different = sorted(
             name for name in found.keys() | expected if found.get(name) != expected.get(name)
         )

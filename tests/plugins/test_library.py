@@ -13,6 +13,7 @@ from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins import library as library_module
 from dsv4_trt.plugins.library import (
     CallArg,
+    CommunicatorArg,
     FilePart,
     LaunchArg,
     Library,
@@ -32,9 +33,9 @@ def library():
     return load_library(path)
 
 
-def test_it_has_every_op_but_the_collectives(library):
+def test_it_has_every_op(library):
     found = json.loads(library._c.dsv4_op_table())
-    assert found == [op.to_json() for op in OPS.values() if not op.collective]
+    assert found == [op.to_json() for op in OPS.values()]
 
 
 def test_another_op_table_is_refused(library, monkeypatch):
@@ -99,5 +100,5 @@ def test_a_launch_without_a_gpu_is_an_error(library):
 
 
 def test_structures_have_the_sizes_of_the_c_interface():
-    sizes = {TensorArg: 80, CallArg: 32, LaunchArg: 80, FilePart: 24}
+    sizes = {TensorArg: 80, CallArg: 32, LaunchArg: 80, FilePart: 24, CommunicatorArg: 48}
     assert {structure: ctypes.sizeof(structure) for structure in sizes} == sizes

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 #define DSV4_EXPORT __attribute__((visibility("default")))
-#define DSV4_ABI_VERSION 2
+#define DSV4_ABI_VERSION 3
 #define DSV4_MAX_RANK 4
 
 enum Dsv4DType { DSV4_F32 = 0, DSV4_BF16 = 1, DSV4_F8_E4M3 = 2, DSV4_I32 = 3, DSV4_I8 = 4 };
@@ -80,6 +80,25 @@ typedef struct Dsv4FilePart {
 // has two buffers; returns when all is there. The one function here that makes threads and streams, and waits.
 DSV4_EXPORT int32_t dsv4_copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging,
                                    size_t staging_bytes, int32_t readers);
+
+// A rank's part in a group of processes, one a rank, and the NCCL that made it: no NCCL is linked.
+typedef struct Dsv4Communicator {
+    void* comm;                     // ncclComm_t
+    int32_t rank, world_size;
+    int32_t device;                 // the CUDA device that it was made for
+    int32_t reserved;
+    // ncclAllReduce, ncclAllGather, ncclGetErrorString; NCCL's enums (result, type, operation) are ints
+    int32_t (*all_reduce)(const void* from, void* to, size_t count, int32_t type, int32_t operation, void* comm,
+                          cudaStream_t stream);
+    int32_t (*all_gather)(const void* from, void* to, size_t count_of_a_rank, int32_t type, void* comm,
+                          cudaStream_t stream);
+    const char* (*error_string)(int32_t result);
+} Dsv4Communicator;
+
+// What all_reduce and all_gather of this process run on from now on; the struct is copied. There is one at a time:
+// setting another is an error before the first is cleared, and so is clearing it while something still holds it.
+DSV4_EXPORT int32_t dsv4_set_communicator(const Dsv4Communicator* communicator);
+DSV4_EXPORT int32_t dsv4_clear_communicator(void);
 
 DSV4_EXPORT const char* dsv4_last_error(void);
 DSV4_EXPORT const char* dsv4_op_table(void);    // JSON, as `plugins/ops` writes it; the ops that this library has

@@ -1,6 +1,7 @@
 // The registry of ops and the C entry points.
 #include <string>
 
+#include "collective/communicator.h"
 #include "common/entry_points.h"
 #include "common/op.h"
 #include "op_table.h"
@@ -151,6 +152,17 @@ int32_t dsv4_scatter(int32_t* target, const int32_t* places, const int32_t* valu
 int32_t dsv4_copy_file(const char* path, const Dsv4FilePart* parts, int64_t count, void* staging, size_t staging_bytes,
                        int32_t readers) {
     return guarded(nullptr, [&] { copy_file(path, parts, count, staging, staging_bytes, readers); });
+}
+
+int32_t dsv4_set_communicator(const Dsv4Communicator* communicator) {
+    return guarded(nullptr, [&] {
+        DSV4_REQUIRE(communicator != nullptr, "no communicator was given");
+        collective::set_communicator(*communicator);
+    });
+}
+
+int32_t dsv4_clear_communicator(void) {
+    return guarded(nullptr, [] { collective::clear_communicator(); });
 }
 
 const char* dsv4_last_error(void) { return last_error.c_str(); }
