@@ -10,8 +10,9 @@ import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
 from dsv4_trt.cli.presets import preset
-from dsv4_trt.contract import ENGINES, TOKENIZER_FILES, BuildSpec
+from dsv4_trt.contract import TOKENIZER_FILES, BuildSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
+from dsv4_trt.targets import ENGINES
 
 if TYPE_CHECKING:
     from dsv4_trt.model_spec import ModelSpec

@@ -14,6 +14,7 @@ from dsv4_trt.graph import Dim, Value, ValueKind
 from dsv4_trt.kv_layout import Bucket, KvLayout
 from dsv4_trt.model_spec import ModelSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
+from dsv4_trt.targets import check_target
 
 CHECKPOINT_FORMAT = 1
 BUNDLE_FORMAT = 1
@@ -30,12 +31,18 @@ ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
 # dimensions of a block table from the slowest to the fastest in memory: the layers of a column are neighbours
 TABLE_ORDER = (1, 2, 0)
 
-ENGINES = ("native",)
+PLAN_FILE = "plan.json"  # what a build of TensorRT plans recorded
+BUILD_LOG_FILE = "build.log"
 
 
 def rank_file(rank: int) -> str:
     """Name of one rank's weights inside a checkpoint or a bundle's weights folder."""
     return f"rank{rank}.safetensors"
+
+
+def engine_file(rank: int, graph: str) -> str:
+    """Name of one rank's TensorRT plan of a graph: the trunk's is TensorRT-LLM's name."""
+    return f"rank{rank}.engine" if graph == "trunk" else f"rank{rank}.{graph}.engine"
 
 
 def check_format(what: str, found: object, expected: int) -> None:
@@ -52,6 +59,7 @@ class BuildSpec:
     """What the user asked the builder for; recorded in the bundle."""
 
     engine: str = "native"
+    target: str | None = None  # GPU architecture; None: whatever GPU there is
     max_batch_size: int = 64
     max_num_tokens: int = 8192
     max_seq_len: int = 131072
@@ -61,8 +69,8 @@ class BuildSpec:
 
     def check(self) -> None:
         """Raise `ConfigError` on an illegal value."""
+        check_target(self.engine, self.target)
         choices = {
-            "engine": ENGINES,
             "kv_cache_dtype": KV_CACHE_DTYPES,
             "indexer_cache_dtype": INDEXER_CACHE_DTYPES,
         }

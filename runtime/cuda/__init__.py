@@ -5,7 +5,6 @@ engine         weights, slabs and networks behind the `Engine` interface
 network        one graph's program, its captured graphs by step size, what they read and write
 program        a graph's launches: built once, set to the size of each step
 step_size      how large a step is, and can be
-rungs          sizes that steps are padded to
 schedule       which stream a node runs on, what it waits for, how long its buffers live
 memory         places for buffers in one arena
 footprint      what all of that takes beside weights and pools

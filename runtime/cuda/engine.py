@@ -17,12 +17,12 @@ from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
 from dsv4_trt.runtime.cuda.profile import Profiler
 from dsv4_trt.runtime.cuda.program import Placed
-from dsv4_trt.runtime.cuda.rungs import step_ladders
 from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
 from dsv4_trt.runtime.engine import no_mtp_block
 from dsv4_trt.runtime.graph_check import check_graph
 from dsv4_trt.runtime.open import check_one_rank
 from dsv4_trt.runtime.slabs import allocate_slabs
+from dsv4_trt.step_ladders import step_ladders
 
 
 class CudaEngine:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.graph import Value
 from dsv4_trt.runtime.batch import StepBatch
-from dsv4_trt.runtime.cuda.rungs import step_ladders
+from dsv4_trt.step_ladders import step_ladders
 
 
 class StepSize(NamedTuple):

@@ -1,4 +1,4 @@
-"""Sizes that steps are padded to on a GPU."""
+"""Sizes that steps are padded to on a GPU: engines run them, plans have profiles for them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from dsv4_trt.contract import BuildSpec
-from dsv4_trt.runtime.cuda.rungs import step_ladders
+from dsv4_trt.step_ladders import step_ladders
 
 
 @pytest.mark.parametrize(

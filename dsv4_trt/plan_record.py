@@ -1,0 +1,115 @@
+"""What a build of TensorRT plans recorded: plain data beside the plans, for `inspect` and the runtime.
+
+Tensors are as TensorRT sees them: element types are its own names, every one-byte type is INT8, and
+run-time dimensions have the graph's names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dsv4_trt.graph import Attr, Dim
+
+PLAN_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTensor:
+    """A network input or output."""
+
+    name: str
+    dtype: str  # FLOAT, BF16, INT32 or INT8
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLayer:
+    """A layer of the network that TensorRT was given, as read back from it."""
+
+    name: str
+    kind: str  # PLUGIN_V3, GATHER, CAST ...
+    op: str | None  # of a plugin: its name
+    attrs: dict[str, Attr]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    aliases: dict[str, str]  # output that a plugin writes in place of an input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """An optimization profile: for each run-time size of the graph its least, usual and most."""
+
+    name: str  # "decode" or "prefill"
+    sizes: dict[str, tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecord:
+    """One plan."""
+
+    graph: str  # "trunk" or "mtp"
+    nbytes: int
+    inputs: tuple[PlanTensor, ...]
+    outputs: tuple[PlanTensor, ...]
+    layers: tuple[PlanLayer, ...]
+    profiles: tuple[Profile, ...]
+    num_streams: int  # that TensorRT chose, the main one among them
+    stream_of: dict[str, int]  # by layer, as TensorRT calls it after fusing
+    device_code: tuple[str, ...]  # GPU architectures of the machine code in the plan
+    seconds: float
+    peak_bytes: int  # of host memory, of the process that built it
+
+    @property
+    def num_plugins(self) -> dict[str, int]:
+        """How many plugins of each op."""
+        found: dict[str, int] = {}
+        for layer in self.layers:
+            if layer.op is not None:
+                found[layer.op] = found.get(layer.op, 0) + 1
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRecord:
+    """All plans of a bundle; ranks share them, a graph knows no rank."""
+
+    engine: str
+    target: str
+    tensorrt_version: str
+    plugins: str  # header version that the plugin library was compiled with; "" = Python twins
+    plans: dict[str, PlanRecord]  # by graph
+
+    @property
+    def is_runnable(self) -> bool:
+        """Plans of twins have no workspaces: they show that a network builds, and can not run."""
+        return bool(self.plugins)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"format_version": PLAN_FORMAT, **asdict(self)}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> BuildRecord:
+        """Read what `to_json` wrote."""
+        plans = {name: _plan(plan) for name, plan in data["plans"].items()}
+        rest = {key: data[key] for key in ("engine", "target", "tensorrt_version", "plugins")}
+        return BuildRecord(plans=plans, **rest)
+
+
+def _plan(data: dict[str, Any]) -> PlanRecord:
+    tensors = {key: tuple(map(_tensor, data[key])) for key in ("inputs", "outputs")}
+    layers = tuple(
+        PlanLayer(**{**layer, "inputs": tuple(layer["inputs"]), "outputs": tuple(layer["outputs"])})
+        for layer in data["layers"]
+    )
+    profiles = tuple(
+        Profile(name=p["name"], sizes={k: (v[0], v[1], v[2]) for k, v in p["sizes"].items()})
+        for p in data["profiles"]
+    )
+    read = {"layers": layers, "profiles": profiles, "device_code": tuple(data["device_code"])}
+    return PlanRecord(**{**data, **tensors, **read})
+
+
+def _tensor(data: dict[str, Any]) -> PlanTensor:
+    return PlanTensor(name=data["name"], dtype=data["dtype"], shape=tuple(data["shape"]))
