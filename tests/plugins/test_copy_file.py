@@ -1,18 +1,13 @@
 """Copies of a file by several threads, as the library does them; the GPU is the host's memory."""
 
-import ctypes
-import subprocess
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsv4_trt.errors import PluginError
-from dsv4_trt.plugins.library import FilePart, Library
-from dsv4_trt.plugins.library_build import SOURCES, find_nvcc
-from dsv4_trt.plugins.table_header import table_header
+from dsv4_trt.plugins.library import FilePart
+from tests.plugins.host_library import host_library
 
 SIZE = 300_017  # bytes of the file
 PAGE = 4096
@@ -20,29 +15,7 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("library")
-    try:
-        command = [
-            find_nvcc(),
-            "-std=c++20",
-            "--shared",
-            "--cudart",
-            "none",
-            "-o",
-            folder / "library.so",
-        ]
-    except PluginError:
-        pytest.skip("no CUDA compiler")
-    (folder / "op_table.h").write_text(table_header())
-    command += ["-I", SOURCES / "csrc", "-I", folder, "-Xcompiler", "-fPIC,-Wall,-Wextra,-Werror"]
-    files = ("common/copy_file.cpp", "common/library.cpp", "collective/communicator.cpp")
-    command += [SOURCES / "csrc" / name for name in files]
-    command += [Path(__file__).with_name("late_cudart.cpp")]
-    subprocess.run(command, check=True)
-    library = Library.__new__(Library)  # without ops
-    library._c = ctypes.CDLL(folder / "library.so")
-    library._c.dsv4_last_error.restype = ctypes.c_char_p
-    return library
+    return host_library(tmp_path_factory.mktemp("library"))
 
 
 @pytest.fixture(scope="module")
