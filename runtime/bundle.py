@@ -42,6 +42,11 @@ class Bundle:
     encoder_revision: str
 
     @property
+    def graphs(self) -> list[Graph]:
+        """The trunk, and the MTP block where it is built."""
+        return [graph for graph in (self.trunk, self.mtp) if graph is not None]
+
+    @property
     def is_dummy(self) -> bool:
         """Whether there are no weights: an engine makes them up on its device."""
         return not self.rank_files

@@ -49,13 +49,12 @@ class NativeEngine:
         self.owner: object = None
         self._trunk = Walk(bundle.trunk, REFERENCES)
         self._mtp = Walk(bundle.mtp, REFERENCES) if bundle.mtp is not None else None
-        graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
         self._ranks: list[Environment] = []
         self._slabs: list[dict[Bucket, torch.Tensor]] = []
         for file in bundle.rank_files:
-            environment = load_weights(file, graphs, self.device)
+            environment = load_weights(file, bundle.graphs, self.device)
             slabs = allocate_slabs(plan, self.device)
-            environment |= _pools(graphs, slabs)
+            environment |= _pools(bundle.graphs, slabs)
             self._ranks.append(environment)
             self._slabs.append(slabs)
 

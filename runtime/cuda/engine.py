@@ -1,31 +1,22 @@
-"""The native engine on a GPU; see `runtime.engine.Engine`."""
+"""The native engine on a GPU: each graph as launches of kernels."""
 
 from __future__ import annotations
 
 import torch
 
-from dsv4_trt.contract import pool_bucket
-from dsv4_trt.dtypes import DType
-from dsv4_trt.graph import Graph, ValueKind
-from dsv4_trt.kv_layout import Bucket
+from dsv4_trt.graph import Graph
 from dsv4_trt.kv_plan import KvPlan
-from dsv4_trt.ladder import StepLadders
 from dsv4_trt.plugins.costs import H200
 from dsv4_trt.plugins.library import Library
-from dsv4_trt.runtime.batch import IntArray, StepBatch, StepOutput
 from dsv4_trt.runtime.bundle import Bundle
-from dsv4_trt.runtime.cuda.network import Network, SharedArena
+from dsv4_trt.runtime.cuda.device_engine import DeviceEngine
 from dsv4_trt.runtime.cuda.profile import Profiler
-from dsv4_trt.runtime.cuda.program import Placed
-from dsv4_trt.runtime.cuda.weights import DeviceWeights, load_device_weights
-from dsv4_trt.runtime.engine import no_mtp_block
-from dsv4_trt.runtime.graph_check import check_graph
-from dsv4_trt.runtime.open import check_one_rank
-from dsv4_trt.runtime.slabs import allocate_slabs
-from dsv4_trt.step_ladders import step_ladders
+from dsv4_trt.runtime.cuda.program import Program
+from dsv4_trt.runtime.cuda.schedule import schedule
+from dsv4_trt.runtime.cuda.step_size import largest_step
 
 
-class CudaEngine:
+class CudaEngine(DeviceEngine):
     """Runs a bundle's graphs on one GPU through the kernel library."""
 
     def __init__(
@@ -38,71 +29,24 @@ class CudaEngine:
         use_cuda_graphs: bool = True,
         side_streams: bool = True,
     ) -> None:
-        check_one_rank(bundle)
-        bundle.check_layout(plan.layout)
-        self.spec = bundle.spec
-        self.build = bundle.build
-        self.layout = plan.layout
-        self.plan = plan
-        self.ladders: StepLadders | None = step_ladders(bundle.build)
-        self.owner: object = None
-        graphs = [g for g in (bundle.trunk, bundle.mtp) if g is not None]
-        for graph in graphs:
-            check_graph(graph)
-        self.weights: DeviceWeights = load_device_weights(bundle, graphs, library, device)
-        self.slabs = allocate_slabs(plan, device)
-        arena = SharedArena(device)
-        self._networks = {
-            graph.name: Network(
-                graph,
-                library,
-                self._constants(graph),
-                bundle.build,
-                arena,
-                device,
-                use_cuda_graphs=use_cuda_graphs,
-                side_streams=side_streams,
-            )
-            for graph in graphs
-        }
+        self._programs: dict[str, Program] = {}
 
-    def step(self, batch: StepBatch, *, want_streams: bool = False) -> StepOutput:
-        """Run the trunk; KV pages named by the batch are updated in place."""
-        return self._networks["trunk"].step(batch, want_streams=want_streams)
+        def make_program(graph: Graph) -> Program:
+            placements = schedule(graph, side_streams=side_streams)
+            program = Program(graph, placements, library, largest_step(bundle.build))
+            self._programs[graph.name] = program
+            return program
 
-    def step_mtp(self, batch: StepBatch, streams: torch.Tensor) -> StepOutput:
-        """Run the MTP block on the trunk's streams; `batch.token_ids` are shifted by one."""
-        if "mtp" not in self._networks:
-            raise no_mtp_block()
-        return self._networks["mtp"].step(batch, want_streams=True, streams=streams)
-
-    def warm_up(self, batch: StepBatch) -> None:
-        """Load and capture the kernels of a batch that is nothing but padding."""
-        self._networks["trunk"].warm_up(batch)
+        super().__init__(
+            bundle, plan, library, device, make_program, use_cuda_graphs=use_cuda_graphs
+        )
 
     def profile(self) -> Profiler:
         """From here on the trunk runs launch by launch, and the profiler adds up what each op takes."""
-        profiler = Profiler(H200)
+        profiler = Profiler(self._programs["trunk"], H200)
         self._networks["trunk"].profiler = profiler
         return profiler
 
     def end_profile(self) -> None:
         """Run steps as usual again."""
         self._networks["trunk"].profiler = None
-
-    def copy_pages(self, bucket: Bucket, sources: IntArray, targets: IntArray) -> None:
-        """Copy whole pages of a bucket, `sources [n]` onto `targets [n]`, before the next step."""
-        slab = self.slabs[bucket]
-        source, target = (
-            torch.from_numpy(ids).long().to(slab.device) for ids in (sources, targets)
-        )
-        slab[target] = slab[source]
-
-    def _constants(self, graph: Graph) -> dict[str, Placed]:
-        """Weights and pools: what stays where it is from step to step."""
-        placed = {v.name: self.weights.placed[v.name] for v in graph.of_kind(ValueKind.WEIGHT)}
-        for value in graph.of_kind(ValueKind.KV):
-            slab = self.slabs[pool_bucket(value)]
-            shape = (slab.shape[0], slab.shape[1])
-            placed[value.name] = Placed.dense(slab.data_ptr(), DType.I8, shape)
-        return placed

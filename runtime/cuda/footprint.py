@@ -8,29 +8,24 @@ from dsv4_trt.contract import BuildSpec
 from dsv4_trt.graph import Dim, Graph, Value, ValueKind
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
-from dsv4_trt.runtime.cuda.program import Placed, Program
+from dsv4_trt.runtime.cuda.placed import Placed
+from dsv4_trt.runtime.cuda.program import Program
 from dsv4_trt.runtime.cuda.schedule import schedule
-from dsv4_trt.runtime.cuda.step_size import largest_step, step_sizes
+from dsv4_trt.runtime.cuda.step_size import largest_step
 
 _CONTEXT_BYTES = 1 << 30  # loaded kernels, captured graphs, torch's own pieces
 
 
 def footprint(bundle: Bundle, library: Library, tails: int) -> int:
     """Bytes of activations, workspaces, outputs and block tables at the bundle's limits."""
-    graphs = [graph for graph in (bundle.trunk, bundle.mtp) if graph is not None]
     build, layout = bundle.build, bundle.layout
     tables = sum(
         4 * len(kv.layers) * build.max_batch_size * kv.table_width(build.max_seq_len, tails)
         for kv in layout.classes.values()
     )
-    arenas = [most_bytes(_unplaced(graph, bundle, library, tails), build) for graph in graphs]
-    kept = [_kept_bytes(graph, build) for graph in graphs]
+    arenas = [_unplaced(graph, bundle, library, tails).most_bytes(build) for graph in bundle.graphs]
+    kept = [_kept_bytes(graph, build) for graph in bundle.graphs]
     return max(arenas) + sum(kept) + tables + _CONTEXT_BYTES
-
-
-def most_bytes(program: Program, build: BuildSpec) -> int:
-    """Bytes of arena that suffice for steps of every size; leaves the program at one of them."""
-    return max(program.resize(size) for size in step_sizes(build))
 
 
 def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Program:

@@ -18,11 +18,11 @@ from dsv4_trt.plugins.cuda_ops import TORCH_DTYPES
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.batch import StepBatch, StepOutput
 from dsv4_trt.runtime.cuda import driver
-from dsv4_trt.runtime.cuda.footprint import kept_values, most_bytes
+from dsv4_trt.runtime.cuda.footprint import kept_values
 from dsv4_trt.runtime.cuda.inputs import StepInputs, pack
 from dsv4_trt.runtime.cuda.profile import Profiler
-from dsv4_trt.runtime.cuda.program import Placed, Program
-from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS, schedule
+from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS
+from dsv4_trt.runtime.cuda.step_program import StepProgram
 from dsv4_trt.runtime.cuda.step_size import StepSize, largest_step
 from dsv4_trt.runtime.cuda.tables import MAX_CHANGES, DeviceTables
 
@@ -45,24 +45,24 @@ class SharedArena:
 
 
 class Network:
-    """Runs one graph; steps of one network come one after another."""
+    """Runs one graph by its program; steps of one network come one after another.
+
+    Weights and pools are bound to the program already; all else that it reads or writes is here.
+    """
 
     def __init__(
         self,
         graph: Graph,
+        program: StepProgram,
         library: Library,
-        constants: Mapping[str, Placed],
         build: BuildSpec,
         arena: SharedArena,
         device: torch.device,
         *,
         use_cuda_graphs: bool = True,
-        side_streams: bool = True,
     ) -> None:
         self.graph = graph
-        placements = schedule(graph, side_streams=side_streams)
-        self._program = Program(graph, placements, library, largest_step(build))
-        self._program.bind(constants)
+        self._program = program
         self._library = library
         self._build = build
         self._arena = arena
@@ -80,7 +80,7 @@ class Network:
         self.main = self._torch_streams[0]
         handles = [stream.cuda_stream for stream in self._torch_streams]
         self._streams = (ctypes.c_void_p * NUM_STREAMS)(*handles)
-        events = [driver.new_event() for p in placements if p.recorded]
+        events = [driver.new_event() for _ in range(program.num_events)]
         self._events = (ctypes.c_void_p * max(len(events), 1))(*events)
         self._captured: dict[StepSize, Any] = {}
         self._buffers: dict[str, torch.Tensor] = {}  # of outputs and of the streams input
@@ -102,18 +102,16 @@ class Network:
                 self._run(size, inputs)
             else:
                 self._place(inputs)
-                self.profiler.run(self._program, self.main.cuda_stream, _spans(batch))
+                self.profiler.run(self.main.cuda_stream, _spans(batch))
             return self._output(size, want_streams=want_streams)
 
     def warm_up(self, batch: StepBatch) -> None:
-        """Run a batch of nothing but padding and capture it."""
+        """Run a batch of nothing but padding, capture it, and replay that: a graph's first time is slow."""
         size = StepSize.of(batch)
         with self._on_main():
             inputs = self._load(size, batch)
-            if size not in self._captured:
-                self._place(inputs)
-                self._launch()
-            self._run(size, inputs)
+            for _ in range(2):
+                self._run(size, inputs)
 
     @contextmanager
     def _on_main(self) -> Iterator[None]:
@@ -158,7 +156,7 @@ class Network:
         """
         if self._version[1] != self._tables.version:
             self._program.bind(self._tables.placed)
-            self._most_bytes = most_bytes(self._program, self._build)
+            self._most_bytes = self._program.most_bytes(self._build)
         self._forget_moved()
         if size in self._captured and self.profiler is None:
             return  # it has all that it needs
@@ -173,13 +171,17 @@ class Network:
         self._program.place(self._base, {**inputs, **kept})
 
     def _run(self, size: StepSize, inputs: Mapping[str, int]) -> None:
-        if size not in self._captured:
-            self._place(inputs)
-            if not (self._use_cuda_graphs and size.is_decode):
-                self._launch()
-                return
+        """Replay the graph of this size, or run the step as it is and then capture it for the next one.
+
+        In this order, as TensorRT and kernels that load late ask for a run before they are captured.
+        """
+        if size in self._captured:
+            driver.launch_graph(self._captured[size], self.main.cuda_stream)
+            return
+        self._place(inputs)
+        self._launch()
+        if self._use_cuda_graphs and size.is_decode:
             self._captured[size] = self._capture()
-        driver.launch_graph(self._captured[size], self.main.cuda_stream)
 
     def _launch(self) -> None:
         self._program.run(self._streams, self._events)

@@ -32,9 +32,10 @@ class OpTime:
 
 
 class Profiler:
-    """Runs programs launch by launch and adds up what each op takes, by phase."""
+    """Runs a program launch by launch and adds up what each op takes, by phase."""
 
-    def __init__(self, ceilings: Ceilings) -> None:
+    def __init__(self, program: Program, ceilings: Ceilings) -> None:
+        self.program = program
         self.ceilings = ceilings
         self.steps: dict[str, int] = {}  # by phase
         self._rows: dict[str, dict[str, OpTime]] = {}
@@ -49,9 +50,9 @@ class Profiler:
         """Microseconds of each node of a phase, summed over its steps."""
         return self._nodes.get(phase, {})
 
-    def run(self, program: Program, stream: int, spans: Sequence[Span]) -> None:
+    def run(self, stream: int, spans: Sequence[Span]) -> None:
         """Run a step of these sequences once."""
-        nodes = program.graph.nodes
+        program, nodes = self.program, self.program.graph.nodes
         if len(self._events) <= len(nodes):
             more = range(len(nodes) + 1 - len(self._events))
             events = [driver.new_event(timing=True) for _ in more]

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from dsv4_trt.dtypes import DType
+from dsv4_trt.contract import BuildSpec
 from dsv4_trt.graph import Graph, Node, Value
 from dsv4_trt.plugins.library import Call, LaunchArg, Library, TensorArg, set_tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.cuda.memory import ALIGNMENT, Arena
+from dsv4_trt.runtime.cuda.placed import Placed
 from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS, Placement
-from dsv4_trt.runtime.cuda.step_size import SIZE_NAMES, StepSize
+from dsv4_trt.runtime.cuda.step_size import SIZE_NAMES, StepSize, step_sizes
 
 _TENSOR = np.dtype(TensorArg)
 _LAUNCH_FIELDS = {"workspace": np.uint64, "workspace_bytes": np.uint64, "stream": np.int32}
@@ -34,27 +34,10 @@ _LAUNCH = np.dtype(  # by hand: numpy has nothing for the pointers of the call i
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A tensor in device memory; strides are in elements."""
-
-    address: int
-    dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @staticmethod
-    def dense(address: int, dtype: DType, shape: tuple[int, ...]) -> Placed:
-        """A tensor without gaps."""
-        strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-        return Placed(address, dtype, shape, strides)
-
-
 class Program:
     """The launches of a graph whose steps are at most as large as `most`, but for rows of logits.
 
-    Before it runs, `bind` says where weights, pools and tables are, `resize` how large the step is, and
-    `place` where activations, inputs and outputs are.
+    See `StepProgram` for the order of its calls.
     """
 
     def __init__(
@@ -78,6 +61,11 @@ class Program:
         self._launch_view = np.frombuffer(memoryview(self.launches), _LAUNCH)
         self._workspace_starts = np.zeros(NUM_STREAMS, np.uint64)
         self._workspace_bytes = [0] * NUM_STREAMS  # the most that any size so far takes
+
+    @property
+    def num_events(self) -> int:
+        """Nodes that another stream waits for."""
+        return len(self.events)
 
     def bind(self, placed: Mapping[str, Placed]) -> None:
         """Say where values are that stay where they are; those of another name are nobody's."""
@@ -106,6 +94,10 @@ class Program:
             self._workspace_bytes[stream] = most
             end += -(-most // ALIGNMENT) * ALIGNMENT
         return end
+
+    def most_bytes(self, build: BuildSpec) -> int:
+        """Bytes of arena that suffice for steps of every size; leaves the program at one of them."""
+        return max(self.resize(size) for size in step_sizes(build))
 
     def place(self, base: int, addresses: Mapping[str, int]) -> None:
         """Say where the arena is, and by name the step's inputs and outputs."""

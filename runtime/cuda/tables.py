@@ -9,7 +9,7 @@ import torch
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.runtime.batch import IntArray, StepBatch
-from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.placed import Placed
 
 MAX_CHANGES = 1 << 16  # places that go with a step's inputs; more, and the tables are copied whole
 

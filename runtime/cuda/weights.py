@@ -16,7 +16,7 @@ from dsv4_trt.graph import Graph, Value
 from dsv4_trt.plugins.library import FilePart, Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.dummy_weights import fill_dummy
-from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.placed import Placed
 from dsv4_trt.runtime.weights import stored_weights, wanted_weights
 
 _ALIGNMENT = 256  # bytes, of every tensor in the arena

@@ -47,7 +47,9 @@ def test_no_step_moves_what_graphs_point_to(monkeypatch):
     network._captured, network._version = {}, (-1, -1)
     network._tables = SimpleNamespace(version=1, placed={})
     network._program = SimpleNamespace(
-        bind=lambda placed: None, resize=lambda size: 1000 * size.num_tokens
+        bind=lambda placed: None,
+        resize=lambda size: 1000 * size.num_tokens,
+        most_bytes=lambda build: 1000 * build.max_num_tokens,
     )
     network.graph = SimpleNamespace(
         outputs={"logits": "y"},

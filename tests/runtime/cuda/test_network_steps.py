@@ -4,6 +4,7 @@ Whatever came before a step - captured graphs, memory that moved, other sizes, a
 launches find the batch, the tables, constants, activations and outputs where they are now.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,10 @@ from dsv4_trt.plugins.cuda_ops import TORCH_DTYPES
 from dsv4_trt.runtime.batch import StepBatch
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda.network import Network, SharedArena
-from dsv4_trt.runtime.cuda.program import Placed
+from dsv4_trt.runtime.cuda.placed import Placed
+from dsv4_trt.runtime.cuda.program import Program
+from dsv4_trt.runtime.cuda.schedule import schedule
+from dsv4_trt.runtime.cuda.step_size import largest_step
 from tests.runtime.cuda.host_gpu import Machine
 from tests.workshop import run_cli
 
@@ -116,8 +120,10 @@ def test_every_step_finds_its_own(model, events, graphs):
         constants = constants_of(graph)
         machine.constants = {n: (p.address, p.shape) for n, p in constants.items()}
         arena = SharedArena(CPU)
-        network = Network(graph, machine, constants, BUILD, arena, CPU, use_cuda_graphs=graphs)
-        machine.network, machine.calls = network, network._program.calls
+        program = Program(graph, schedule(graph), machine, largest_step(BUILD))
+        program.bind(constants)
+        network = Network(graph, program, machine, BUILD, arena, CPU, use_cuda_graphs=graphs)
+        machine.network, machine.calls = network, program.calls
         follow(machine, model, events)
 
 
@@ -130,7 +136,7 @@ def follow(machine, model, events):
         elif event == "arena":  # another network needs more
             network._arena.reserve(network._arena._bytes.numel() + 4096)
         elif event == "profile":
-            network.profiler = SimpleNamespace(run=machine.profile)
+            network.profiler = SimpleNamespace(run=partial(machine.profile, network._program))
         elif event == "end profile":
             network.profiler = None
         else:

@@ -10,9 +10,10 @@ from dsv4_trt.graph import ValueKind
 from dsv4_trt.plugins.library import DTYPE_CODES, Call
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.bundle import open_bundle
-from dsv4_trt.runtime.cuda.footprint import footprint, most_bytes
+from dsv4_trt.runtime.cuda.footprint import footprint
 from dsv4_trt.runtime.cuda.memory import ALIGNMENT
-from dsv4_trt.runtime.cuda.program import Placed, Program
+from dsv4_trt.runtime.cuda.placed import Placed
+from dsv4_trt.runtime.cuda.program import Program
 from dsv4_trt.runtime.cuda.schedule import schedule
 from dsv4_trt.runtime.cuda.step_size import StepSize
 from tests.workshop import run_cli
@@ -195,7 +196,7 @@ def test_no_step_takes_more_than_is_said_of_all(bundle, program, monkeypatch):
 
     monkeypatch.setattr(program.library, "workspaces", workspaces)
     build = replace(bundle.build, max_batch_size=MOST.num_seqs, max_num_tokens=MOST.num_tokens)
-    most = most_bytes(program, build)
+    most = program.most_bytes(build)
     assert program.resize(MOST._replace(num_decodes=2)) <= most
 
 
