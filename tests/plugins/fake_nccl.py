@@ -1,6 +1,6 @@
 """NCCL of several ranks in one process: what the other ranks send is known beforehand.
 
-It works on host memory, or with `on_stream` on the GPU's.
+`memory` is `host_memory` or `device_memory`.
 """
 
 import ctypes
@@ -22,12 +22,44 @@ MESSAGE = ctypes.create_string_buffer(b"made to fail")
 COMM, FLOAT32, SUM = 0xC0, 7, 0  # nccl.h: ncclFloat32, ncclSum
 
 
+@contextmanager
+def host_memory(stream):
+    """fp32 at host addresses."""
+
+    def view(address, count):
+        return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+
+    yield view
+
+
+@contextmanager
+def device_memory(stream):
+    """fp32 at device addresses, for work on a CUDA stream."""
+
+    def view(address, count):
+        return torch.as_tensor(_DeviceArray(address, count), device="cuda")
+
+    stream = torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream()
+    with torch.cuda.stream(stream):
+        yield view
+
+
+class _DeviceArray:
+    def __init__(self, address, count):
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (count,),
+            "typestr": "<f4",
+            "version": 2,
+        }
+
+
 class FakeNccl:
     """`ranks` are all ranks' tensors; that of `rank` itself is not looked at, but taken from the call."""
 
-    def __init__(self, ranks, rank=0, device=0, memory=None):
+    def __init__(self, ranks, rank=0, device=0, memory=host_memory):
         self.ranks, self.rank, self.device = ranks, rank, device
-        self.memory = memory or host_memory
+        self.memory = memory
         self.calls = []
         self.result = 0
         self._functions = (
@@ -67,41 +99,12 @@ class FakeNccl:
         if (dtype, comm) != (FLOAT32, COMM):
             return 4
         with self.memory(stream) as view:
-            view(target, count * len(self.ranks)).copy_(torch.cat(self._parts(view(source, count))))
+            gathered = view(target, count * len(self.ranks)).view(-1, count)
+            for row, part in zip(gathered, self._parts(view(source, count)), strict=True):
+                row.copy_(part)
         return self.result
 
     def _parts(self, own):
         parts = [part.to(own.device).float().flatten() for part in self.ranks]
         parts[self.rank] = own
         return parts
-
-
-@contextmanager
-def host_memory(stream):
-    """fp32 at host addresses."""
-
-    def view(address, count):
-        return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
-
-    yield view
-
-
-@contextmanager
-def device_memory(stream):
-    """fp32 at device addresses, for work on a CUDA stream."""
-
-    def view(address, count):
-        return torch.as_tensor(_DeviceArray(address, count), device="cuda")
-
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream or 0)):
-        yield view
-
-
-class _DeviceArray:
-    def __init__(self, address, count):
-        self.__cuda_array_interface__ = {
-            "data": (address, False),
-            "shape": (count,),
-            "typestr": "<f4",
-            "version": 2,
-        }

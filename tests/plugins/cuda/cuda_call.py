@@ -19,11 +19,14 @@ from dsv4_trt.plugins.reference import REFERENCES
 POISON = -1  # the byte 0xFF: NaN in every float format
 
 
+def library():
+    named = os.environ.get("DSV4_PLUGIN_LIBRARY")
+    return load_library(Path(named) if named else library_path())
+
+
 @cache
 def kernels():
-    named = os.environ.get("DSV4_PLUGIN_LIBRARY")
-    library = load_library(Path(named) if named else library_path())
-    return cuda_ops.cuda_ops(library, poison=True)
+    return cuda_ops.cuda_ops(library(), poison=True)
 
 
 def on_device(arguments):
