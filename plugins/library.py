@@ -93,7 +93,8 @@ class CommunicatorArg(ctypes.Structure):
 class Library:
     """The loaded library, with every op of the table.
 
-    Where it refuses a call, or CUDA does, `PluginError` has its message.
+    Where it refuses a call, or CUDA does, `PluginError` has its message. `tensorrt_version` is that of the
+    headers that its TensorRT plugins are built with, "" if it has none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,6 +109,8 @@ class Library:
             self._c.dsv4_last_error.restype = ctypes.c_char_p
             self._c.dsv4_op_table.restype = ctypes.c_char_p
             self._check_table()
+            self._c.dsv4_tensorrt_version.restype = ctypes.c_char_p
+            self.tensorrt_version: str = self._c.dsv4_tensorrt_version().decode()
         except (AttributeError, TypeError, ValueError, KeyError) as error:  # of another form
             raise PluginError(
                 f"{path} is not this version's kernel library: {error}; build it again with "
@@ -133,6 +136,30 @@ class Library:
         size = ctypes.c_size_t()
         self._check(self._c.dsv4_workspace(ctypes.byref(call.arg), ctypes.byref(size)))
         return size.value
+
+    def workspace_on(self, call: Call, capability: int, multiprocessors: int) -> int:
+        """Bytes that a call would need on a device that need not be here; the capability of sm_90a is 90."""
+        size = ctypes.c_size_t()
+        device = ctypes.c_int32(capability), ctypes.c_int32(multiprocessors)
+        self._check(self._c.dsv4_workspace_on(ctypes.byref(call.arg), *device, ctypes.byref(size)))
+        return size.value
+
+    def workspace_bound(self, largest: Call, capability: int = 0) -> int:
+        """Bytes enough for every call of no larger sizes on every device of a compute capability.
+
+        0 is what `plan_for` said, or else the current device's.
+        """
+        size = ctypes.c_size_t()
+        self._check(
+            self._c.dsv4_workspace_bound(
+                ctypes.byref(largest.arg), ctypes.c_int32(capability), ctypes.byref(size)
+            )
+        )
+        return size.value
+
+    def plan_for(self, capability: int) -> None:
+        """Let plugins size workspaces for a compute capability, not the current device's, until it is 0."""
+        self._check(self._c.dsv4_plan_for(ctypes.c_int32(capability)))
 
     def launch(self, call: Call, workspace: int, workspace_bytes: int, stream: int) -> None:
         """Put a call on a stream; `workspace` is a device address."""

@@ -82,8 +82,8 @@ void gather(const Call& call, void* workspace, cudaStream_t stream) {
     if (gathered != out.data) interleave(gathered, data<float>(out), ranks.world_size, rows, cols, stream);
 }
 
-const Registration reduce_registration("all_reduce", reduce_workspace, reduce);
-const Registration gather_registration("all_gather", gather_workspace, gather);
+const Registration reduce_registration("all_reduce", reduce_workspace, reduce, reduce_workspace);
+const Registration gather_registration("all_gather", gather_workspace, gather, gather_workspace);
 
 }  // namespace
 }  // namespace dsv4::collective

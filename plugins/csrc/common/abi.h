@@ -58,6 +58,15 @@ DSV4_EXPORT int32_t dsv4_find_op(const char* name, int32_t* op);
 DSV4_EXPORT int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes);  // from shapes, dtypes and attributes alone
 DSV4_EXPORT int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream);
 
+// For plans made ahead, where the device need not be here. What a call needs on a device of a compute capability (90
+// for sm_90a) with so many multiprocessors:
+DSV4_EXPORT int32_t dsv4_workspace_on(const Dsv4Call* call, int32_t capability, int32_t multiprocessors, size_t* bytes);
+
+// What is enough for every call whose sizes are at most those of `largest`, with its attributes and dtypes, on every
+// device of that capability. 0: the one that dsv4_plan_for said last, in any thread; else the current device's.
+DSV4_EXPORT int32_t dsv4_workspace_bound(const Dsv4Call* largest, int32_t capability, size_t* bytes);
+DSV4_EXPORT int32_t dsv4_plan_for(int32_t capability);  // 0: nothing in particular
+
 // Sets `workspace_bytes` of every launch from its call.
 DSV4_EXPORT int32_t dsv4_workspaces(Dsv4Launch* launches, int32_t count);
 
@@ -103,6 +112,7 @@ DSV4_EXPORT int32_t dsv4_clear_communicator(void);
 DSV4_EXPORT const char* dsv4_last_error(void);
 DSV4_EXPORT const char* dsv4_op_table(void);    // JSON, as `plugins/ops` writes it; the ops that this library has
 DSV4_EXPORT int32_t dsv4_abi_version(void);
+DSV4_EXPORT const char* dsv4_tensorrt_version(void);  // of the headers that plugins are built with; "" without them
 
 #ifdef __cplusplus
 }

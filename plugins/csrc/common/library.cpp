@@ -12,6 +12,7 @@ namespace {
 struct Entry {
     WorkspaceFunction workspace = nullptr;
     LaunchFunction launch = nullptr;
+    WorkspaceFunction bound = nullptr;
 };
 
 // A function's static: registrations of other files may run before this file's initialisers.
@@ -77,31 +78,29 @@ void put_launch(const Dsv4Launch& launch, const cudaStream_t* streams, const cud
     if (launch.record >= 0) check_cuda(cudaEventRecord(events[launch.record], stream), "recording an event");
 }
 
-int device_attribute(cudaDeviceAttr attribute) {
-    int value = 0;
-    check_cuda(cudaDeviceGetAttribute(&value, attribute, current_device()), "the current CUDA device");
-    return value;
+size_t zero_bytes(const Call&) { return 0; }
+
+// The capability to plan for where a caller names none.
+int default_capability() {
+    if (const int capability = planned_capability()) return capability;
+    try {
+        return device().capability;
+    } catch (const Error& error) {
+        fail("%s; without a GPU say for which compute capability to plan: dsv4_plan_for(120) for sm_120a",
+             error.what());
+    }
 }
 
 }  // namespace
 
-Registration::Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch) {
+Registration::Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch,
+                           WorkspaceFunction bound) {
     const int index = index_of(name);
-    if (index >= 0) entries()[index] = {workspace, launch};
+    if (index >= 0) entries()[index] = {workspace, launch, bound};
 }
 
-int current_device() {
-    int device = 0;
-    check_cuda(cudaGetDevice(&device), "the current CUDA device");
-    return device;
-}
-
-int multiprocessors() { return device_attribute(cudaDevAttrMultiProcessorCount); }
-
-int compute_capability() {
-    return device_attribute(cudaDevAttrComputeCapabilityMajor) * 10 +
-           device_attribute(cudaDevAttrComputeCapabilityMinor);
-}
+Registration::Registration(const char* name, NoWorkspace, LaunchFunction launch)
+    : Registration(name, zero_bytes, launch, zero_bytes) {}
 
 }  // namespace dsv4
 
@@ -119,6 +118,25 @@ int32_t dsv4_find_op(const char* name, int32_t* op) {
 
 int32_t dsv4_workspace(const Dsv4Call* call, size_t* bytes) {
     return guarded(call, [&] { *bytes = entry_of(call).workspace(Call{*call}); });
+}
+
+int32_t dsv4_workspace_on(const Dsv4Call* call, int32_t capability, int32_t multiprocessors, size_t* bytes) {
+    return guarded(call, [&] {
+        const PlannedDevice planned(device_of(capability, multiprocessors));
+        *bytes = entry_of(call).workspace(Call{*call});
+    });
+}
+
+int32_t dsv4_workspace_bound(const Dsv4Call* largest, int32_t capability, size_t* bytes) {
+    return guarded(largest, [&] {
+        const int chosen = capability ? capability : default_capability();
+        const PlannedDevice planned(device_of(chosen, kMostMultiprocessors));
+        *bytes = entry_of(largest).bound(Call{*largest});
+    });
+}
+
+int32_t dsv4_plan_for(int32_t capability) {
+    return guarded(nullptr, [&] { plan_for(capability); });
 }
 
 int32_t dsv4_launch(const Dsv4Call* call, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
@@ -181,5 +199,13 @@ const char* dsv4_op_table(void) {
 }
 
 int32_t dsv4_abi_version(void) { return DSV4_ABI_VERSION; }
+
+const char* dsv4_tensorrt_version(void) {
+#ifdef DSV4_HAS_TENSORRT
+    return DSV4_TENSORRT_VERSION;
+#else
+    return "";
+#endif
+}
 
 }  // extern "C"

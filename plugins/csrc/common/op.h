@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/abi.h"
+#include "common/device.h"
 
 namespace dsv4 {
 
@@ -80,18 +81,18 @@ inline void require_dense(const Dsv4Tensor& tensor, const char* name) {
 using WorkspaceFunction = size_t (*)(const Call&);
 using LaunchFunction = void (*)(const Call&, void* workspace, cudaStream_t);
 
+inline constexpr struct NoWorkspace {} no_workspace;
+
 // One static instance in each op's launch.cu puts the op into the library.
+//
+// `bound` is for who reserves workspace once for calls of many sizes: at least what every call needs whose sizes are
+// at most those of the one that it gets, with the same attributes and dtypes, on every device of device().capability
+// with at most kMostMultiprocessors. A workspace that only grows with every size, the device apart, is its own bound.
 struct Registration {
-    Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch);
+    Registration(const char* name, WorkspaceFunction workspace, LaunchFunction launch, WorkspaceFunction bound);
+    Registration(const char* name, NoWorkspace, LaunchFunction launch);
 };
 
-inline size_t no_workspace(const Call&) { return 0; }
-
 constexpr int ceil_div(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
-
-// Of the current device: its number; how many multiprocessors; major * 10 + minor.
-int current_device();
-int multiprocessors();
-int compute_capability();
 
 }  // namespace dsv4

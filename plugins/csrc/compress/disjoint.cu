@@ -204,7 +204,7 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 2) k
 
 // Few where few rows complete a group anyway, and no more than are resident at once.
 int clusters_for(int tokens) {
-    const int most = multiprocessors() * 2 / kBlocks * 7 / 8 | 1;
+    const int most = device().multiprocessors * 2 / kBlocks * 7 / 8 | 1;
     return min(min(tokens, 8) + max(tokens - 8, 0) / 4 | (tokens > 8), most);
 }
 

@@ -27,6 +27,7 @@ struct Routing {
 
 // How many blocks share the work, and so the size of `counts`; 1: one launch does all.
 int routing_blocks(int pairs);
+int most_routing_blocks(int pairs);  // for at most so many pairs
 
 void route(const Routing& routing, cudaStream_t stream);
 

@@ -23,6 +23,8 @@ Sizes sizes(const Call& call) {
             int(call.in(in::w13).shape[0]), int(call.integer(attr::width)), x.dtype};
 }
 
+size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 // Hands out parts of the workspace, each at a multiple of 256 bytes; counts only, without one.
 struct Arena {
     char* base;
@@ -31,7 +33,7 @@ struct Arena {
     template <class T = void>
     T* take(size_t bytes) {
         void* part = base ? base + used : nullptr;
-        used += (bytes + 255) / 256 * 256;
+        used += padded(bytes);
         return static_cast<T*>(part);
     }
 };
@@ -153,7 +155,19 @@ size_t workspace(const Call& call) {
     return s.pairs == 0 || s.local == 0 ? 0 : plan(call, s, nullptr).bytes;
 }
 
-const Registration registration("experts", workspace, launch);
+// All parts grow with every size but two: fewer pairs may have shorter and so more tiles, and more blocks that route.
+size_t bound(const Call& largest) {
+    const Sizes s = sizes(largest);
+    if (s.pairs == 0 || s.local == 0) return 0;
+    const Plan p = plan(largest, s, nullptr);
+    const size_t product = std::max(gemm::workspace(p.up), gemm::workspace(p.down));
+    const size_t most = std::max(gemm::workspace_bound(p.up), gemm::workspace_bound(p.down));
+    const size_t tiles = (std::min(s.local, s.pairs) + s.pairs / gemm::kLeastTileTokens) * sizeof(gemm::Tile);
+    const size_t counts = size_t(most_routing_blocks(s.pairs)) * s.local * sizeof(int32_t);
+    return p.bytes - padded(product) + padded(most) + padded(tiles) + padded(counts);
+}
+
+const Registration registration("experts", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::experts

@@ -1,5 +1,7 @@
 // Orders any number of pairs in two launches: each block counts its share, then each block finds out from all
 // counts where its pairs belong.
+#include <algorithm>
+
 #include "common/dependent_launch.cuh"
 #include "common/reduce.cuh"
 #include "experts/order.cuh"
@@ -113,6 +115,8 @@ int routing_blocks(int pairs) {
     const int rounds = ceil_div(chunks, kMaxBlocks);
     return rounds == 0 ? 0 : ceil_div(chunks, rounds);
 }
+
+int most_routing_blocks(int pairs) { return std::min(ceil_div(pairs, kChunk), kMaxBlocks); }
 
 void route(const Routing& routing, cudaStream_t stream) {
     Routing r = routing;

@@ -62,7 +62,10 @@ struct Problem {
     const int32_t* scatter;     // o(i): packed row to row of out; null: i
 };
 
-// Rows that one tile of a grouped product should have, for `tokens` packed rows spread over `groups`.
+constexpr int kLeastTileTokens = 8;
+
+// Rows that one tile of a grouped product should have, for `tokens` packed rows spread over `groups`; at least
+// kLeastTileTokens.
 int tile_tokens(int tokens, int groups, int x_dtype);
 
 // Which kernels a product takes follows from sizes and the device alone: workspace() may be asked before there
@@ -70,12 +73,14 @@ int tile_tokens(int tokens, int groups, int x_dtype);
 // multiples of 16 bytes.
 // Weights and scales may be read before the kernel ahead on the stream has ended; nothing else is.
 size_t workspace(const Problem& problem);
+size_t workspace_bound(const Problem& largest);  // for any fewer tokens, rows or groups
 void run(const Problem& problem, void* workspace, cudaStream_t stream);
 
 // The three families that `run` chooses from. `wide` is for many token rows a group (Hopper's wgmma);
 // `skinny` for few, on every architecture; `exact` for fp32 activations.
 bool wide_fits(const Problem& problem);
 size_t wide_workspace(const Problem& problem);
+size_t wide_workspace_bound(const Problem& largest);
 void wide(const Problem& problem, void* workspace, cudaStream_t stream);
 size_t skinny_workspace(const Problem& problem);
 void skinny(const Problem& problem, void* workspace, cudaStream_t stream);

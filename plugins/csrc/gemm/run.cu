@@ -43,9 +43,9 @@ int tile_tokens(int tokens, int groups, int x_dtype) {
     if (x_dtype == DSV4_F32) return 32;
     // few groups should need a second tile, which would read their weights again
     const int mean = ceil_div(tokens, std::max(groups, 1));
-    if (mean <= 1) return 8;
+    if (mean <= 1) return kLeastTileTokens;
     if (mean <= 6) return 16;
-    if (compute_capability() == 90) return 128;  // short tiles cost `wide` little
+    if (device().capability == 90) return 128;  // short tiles cost `wide` little
     if (mean <= 12) return 32;
     return 128;
 }
@@ -57,6 +57,11 @@ size_t workspace(const Problem& problem) {
         case Family::kSkinny: return skinny_workspace(problem);
         default: return 0;
     }
+}
+
+size_t workspace_bound(const Problem& largest) {
+    // other families need none
+    return empty(largest) || largest.x_dtype == DSV4_F32 ? 0 : wide_workspace_bound(largest);
 }
 
 void run(const Problem& problem, void* workspace, cudaStream_t stream) {

@@ -94,10 +94,10 @@ Shape skinny_shape(const Problem& p, size_t ring_bytes) {
     s.max_tokens = std::min(most, kSkinnyTokens);
     s.token_tiles = s.max_tokens <= 8 ? 1 : s.max_tokens <= 16 ? 2 : s.max_tokens <= 32 ? 4 : 8;
     s.subtiles = ceil_div(most, s.max_tokens);
-    const int processors = multiprocessors(), slots = (s.token_tiles == 8 ? 1 : kResident) * processors;
+    const int processors = device().multiprocessors, slots = (s.token_tiles == 8 ? 1 : kResident) * processors;
     const int jobs = (p.max_tiles > 0 ? p.max_tiles : p.groups) * s.subtiles;
     const Work work = {jobs, ceil_div(p.rows, 16), p.depth / kStepDepth, row_bytes(p) * p.rows * jobs, slots,
-                       processors, compute_capability() < 120};
+                       processors, device().capability < 120};
 
     Shape best = {};
     double least = 0;

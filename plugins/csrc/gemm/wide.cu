@@ -7,7 +7,7 @@ namespace dsv4::gemm {
 namespace {
 
 constexpr int kLeastTokens = 32;
-constexpr int kLeastTileTokens = 64;
+constexpr int kLeastWideTile = 64;
 constexpr int64_t kMostInputs = 128 << 20;  // bytes of prepared inputs at a time, where tokens can be split
 
 // Sizes alone decide: where a workspace is asked for, pointers need not be set yet.
@@ -24,7 +24,7 @@ struct Shape {
 // Blocks that run at once, each alone on its multiprocessor. A cluster lies within a group of multiprocessors, and
 // groups differ in size, so that some are left over.
 int blocks_at_once(int splits) {
-    return splits <= 2 ? multiprocessors() / 2 * 2 : multiprocessors() * 7 / 8 / splits * splits;
+    return splits <= 2 ? device().multiprocessors / 2 * 2 : device().multiprocessors * 7 / 8 / splits * splits;
 }
 
 int64_t token_tiles(const Problem& p, int tokens, int tile_tokens) {
@@ -139,16 +139,25 @@ Problem part_of(const Problem& p, int first, int count) {
 bool wide_fits(const Problem& p) {
     const bool type = p.x_dtype == DSV4_BF16 || (p.x_dtype == DSV4_F8_E4M3 && p.act == Act::kCodes);
     const int tokens = tiled(p) ? p.tile_tokens : p.tokens;
-    const bool enough = tiled(p) ? tokens >= kLeastTileTokens && tokens <= kWideTokens : tokens >= kLeastTokens;
+    const bool enough = tiled(p) ? tokens >= kLeastWideTile && tokens <= kWideTokens : tokens >= kLeastTokens;
     const bool rows = p.rows % (p.epilogue == Epilogue::kSwiglu ? 32 : 8) == 0 && p.depth % 128 == 0 && p.depth > 0;
     const int x_unit = p.act == Act::kCodes ? 128 : 16;
     const bool strides = p.x_row_stride % x_unit == 0 && p.x_group_stride % x_unit == 0 &&
                          p.out_row_stride % 4 == 0 && p.out_group_stride % 4 == 0;
-    return compute_capability() == 90 && type && enough && rows && strides;
+    return device().capability == 90 && type && enough && rows && strides;
 }
 
 size_t wide_workspace(const Problem& p) {
     return size_t(p.x_rows > 0 ? p.x_rows : chunk_tokens(p)) * row_bytes(p);
+}
+
+size_t wide_workspace_bound(const Problem& largest) {
+    if (device().capability != 90) return 0;
+    const int64_t row = row_bytes(largest);
+    if (largest.x_rows > 0) return size_t(largest.x_rows) * row;
+    const int64_t whole = largest.tokens * row;
+    // the most of what is taken at once, for any number of tokens: see chunk_tokens
+    return tiled(largest) ? whole : std::min(whole, std::max(kMostInputs, kWideTokens * row));
 }
 
 void wide(const Problem& p, void* workspace, cudaStream_t stream) {

@@ -59,12 +59,14 @@ void check(const Call& call) {
 
 size_t workspace(const Call& call) { return gemm::workspace(problem(call)); }
 
+size_t bound(const Call& largest) { return gemm::workspace_bound(problem(largest)); }
+
 void launch(const Call& call, void* workspace, cudaStream_t stream) {
     check(call);
     gemm::run(problem(call), workspace, stream);
 }
 
-const Registration registration("grouped_linear", workspace, launch);
+const Registration registration("grouped_linear", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::grouped_linear

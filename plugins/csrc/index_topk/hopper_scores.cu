@@ -168,7 +168,7 @@ template <Format kFormat, int kTokens>
 void start(const Params& p, cudaStream_t stream) {
     constexpr int kBytes = sizeof(Shared<kTokens>) + 1024;
     const int tiles = ceil_div(p.row_end - p.row_begin, kTokens);
-    const int room = max(1, blocks_per_multiprocessor(kFormat, kTokens) * multiprocessors() / tiles);
+    const int room = max(1, blocks_per_multiprocessor(kFormat, kTokens) * device().multiprocessors / tiles);
     const int splits = min(room, ceil_div(p.width, kTokens * groups(kTokens) * kKeys));
     cudaFuncSetAttribute(kernel<kFormat, kTokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
     kernel<kFormat, kTokens><<<dim3(tiles, splits), kGroup * groups(kTokens), kBytes, stream>>>(p);
@@ -187,7 +187,7 @@ void start(const Params& p, bool share, cudaStream_t stream) {
 }  // namespace
 
 bool hopper_scores_fit(const Params& p) {
-    return tensor_scores_fit(p) && p.entry.per_page % kKeys == 0 && compute_capability() == 90;
+    return tensor_scores_fit(p) && p.entry.per_page % kKeys == 0 && device().capability == 90;
 }
 
 void hopper_scores(const Params& p, bool share, cudaStream_t stream) {

@@ -31,6 +31,13 @@ int64_t pass_rows(const Call& call) {
 
 size_t workspace(const Call& call) { return chooses(call) ? pass_rows(call) * row_bytes(call) : 0; }
 
+// Fewer columns make shorter rows, of which a pass has more.
+size_t bound(const Call& largest) {
+    if (!chooses(largest)) return 0;
+    const int64_t row = row_bytes(largest);
+    return std::min(largest.in(in::q).shape[0] * row, std::max(kPassBytes, kRows * row));
+}
+
 void check(const Call& call, const Params& p) {
     const Dsv4Tensor& q = call.in(in::q);
     for (int input : {in::q, in::weights, in::positions, in::seq_ids, in::table_rows, in::query_start, in::seq_lens}) {
@@ -100,7 +107,7 @@ void launch(const Call& call, void* scores, cudaStream_t stream) {
     run(p, decodes, tokens, true, rows, stream);
 }
 
-const Registration registration("index_topk", workspace, launch);
+const Registration registration("index_topk", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::index_topk

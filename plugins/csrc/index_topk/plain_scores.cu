@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
 template <class Key>
 void start(const Params& p, cudaStream_t stream) {
     const int rows = p.row_end - p.row_begin, bytes = p.num_heads * (kHeadDim + 1) * sizeof(float);
-    const int room = max(1, 8 * multiprocessors() / rows);
+    const int room = max(1, 8 * device().multiprocessors / rows);
     cudaFuncSetAttribute(kernel<Key>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     kernel<Key><<<dim3(rows, min(room, ceil_div(p.width, kThreads))), kThreads, bytes, stream>>>(p);
     check_launch("index_topk scores");

@@ -172,7 +172,7 @@ void start(const Params& p, int blocks, bool after_scores, cudaStream_t stream) 
 
 void select(const Params& p, bool after_scores, cudaStream_t stream) {
     int blocks = 1;     // as many as few rows leave room for
-    const int room = multiprocessors() / (p.row_end - p.row_begin);
+    const int room = device().multiprocessors / (p.row_end - p.row_begin);
     while (p.width > kShareFrom && blocks < kMaxCluster && 2 * blocks <= room) {
         blocks *= 2;
     }

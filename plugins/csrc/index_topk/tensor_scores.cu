@@ -148,7 +148,7 @@ template <Format kFormat, int kTokens>
 void start(const Params& p, cudaStream_t stream) {
     constexpr int kShared = kTokens * sizeof(TokenQueries);
     const int tiles = ceil_div(p.row_end - p.row_begin, kTokens);
-    const int room = max(1, blocks_per_multiprocessor(kFormat) * multiprocessors() / tiles);
+    const int room = max(1, blocks_per_multiprocessor(kFormat) * device().multiprocessors / tiles);
     const int splits = min(room, ceil_div(p.width, kTileKeys * kWarps));
     cudaFuncSetAttribute(kernel<kFormat, kTokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     kernel<kFormat, kTokens><<<dim3(tiles, splits), kThreads, kShared, stream>>>(p);

@@ -29,7 +29,7 @@ void start(const Params& p, cudaStream_t stream) {
 // Two heads a warp once there is more than enough work for every multiprocessor.
 template <class T, int kChunks>
 void start_heads(const Params& p, cudaStream_t stream) {
-    const bool two = p.heads % 2 == 0 && int64_t(p.tokens) * p.heads > 128 * int64_t(multiprocessors());
+    const bool two = p.heads % 2 == 0 && int64_t(p.tokens) * p.heads > 128 * int64_t(device().multiprocessors);
     if (two) return start<T, kChunks, 2>(p, stream);
     start<T, kChunks, 1>(p, stream);
 }

@@ -43,7 +43,7 @@ void launch_rows(const Params& p, cudaStream_t stream) {
     }
     const int packs = p.width / N;
     if (packs <= 2 * 128) return launch_blocks<T, N, 128, 2>(p, stream);  // many rows wait for memory at once
-    if (p.rows <= multiprocessors()) return launch_blocks<T, N, 512, 2>(p, stream);  // short ways for a few rows
+    if (p.rows <= device().multiprocessors) return launch_blocks<T, N, 512, 2>(p, stream);  // short ways for a few rows
     if (packs <= 2 * 256) return launch_blocks<T, N, 256, 2>(p, stream);
     launch_blocks<T, N, 256, 4>(p, stream);
 }

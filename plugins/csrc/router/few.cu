@@ -3,6 +3,8 @@
 // A block takes 16 experts and one part of the depth, its warps cut that part again. Products of bf16 are
 // exact in fp32; the partial sums are added in a fixed order. A dot product does not mind in which order its
 // terms come, so each lane loads 16 bytes in a row and calls them the columns that its fragments ask for.
+#include <algorithm>
+
 #include "common/dependent_launch.cuh"
 #include "common/mma.cuh"
 #include "common/numbers.cuh"
@@ -109,12 +111,21 @@ __global__ void __launch_bounds__(kThreads) kernel(Params p) {
     }
 }
 
+int most_splits(int depth) { return ceil_div(depth, kUnit * kWarps); }  // so that every warp has a unit
+
 }  // namespace
 
 int few_splits(int tokens, int experts, int depth) {
-    const int wanted = multiprocessors() / (ceil_div(experts, kExperts) * ceil_div(tokens, kMostTokens));
-    const int most = ceil_div(depth, kUnit * kWarps);  // so that every warp has a unit
+    const int wanted = device().multiprocessors / (ceil_div(experts, kExperts) * ceil_div(tokens, kMostTokens));
+    const int most = most_splits(depth);
     return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+int64_t few_logits_bound(int tokens, int experts, int depth) {
+    const int64_t whole = int64_t(tokens) * experts;
+    // split blocks are no more than multiprocessors, each with at most kExperts * kMostTokens logits
+    const int64_t split = int64_t(kMostMultiprocessors) * kExperts * kMostTokens;
+    return std::max(whole, std::min(split, whole * most_splits(depth)));
 }
 
 void few(const Params& p, cudaStream_t stream) {

@@ -64,16 +64,20 @@ gemm::Problem product(const Call& call, const Params& p) {
     return problem;
 }
 
-size_t logits_bytes(const Params& p, int splits) {
-    const size_t bytes = size_t(splits) * p.tokens * p.experts * sizeof(float);
-    return (bytes + 255) / 256 * 256;
-}
+size_t logits_bytes(int64_t logits) { return (logits * sizeof(float) + 255) / 256 * 256; }
+
+size_t logits_bytes(const Params& p, int splits) { return logits_bytes(int64_t(splits) * p.tokens * p.experts); }
 
 size_t workspace(const Call& call) {
     const Params p = params(call);
     if (p.tokens == 0) return 0;
     if (takes_few(call, p)) return logits_bytes(p, few_splits(p.tokens, p.experts, p.depth));
     return logits_bytes(p, 1) + gemm::workspace(product(call, p));
+}
+
+size_t bound(const Call& largest) {
+    const Params p = params(largest);
+    return logits_bytes(few_logits_bound(p.tokens, p.experts, p.depth)) + gemm::workspace_bound(product(largest, p));
 }
 
 void launch(const Call& call, void* workspace, cudaStream_t stream) {
@@ -92,7 +96,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     pick(p, stream);
 }
 
-const Registration registration("router", workspace, launch);
+const Registration registration("router", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::router

@@ -25,6 +25,9 @@ struct Params {
 // Into how many parts `few` cuts the depth.
 int few_splits(int tokens, int experts, int depth);
 
+// Most logits, those of all parts counted, that `few` has for at most so many tokens, experts and inputs.
+int64_t few_logits_bound(int tokens, int experts, int depth);
+
 // Logits of at most kMaxFewTokens bf16 tokens; depth must be a multiple of 8.
 void few(const Params& params, cudaStream_t stream);
 

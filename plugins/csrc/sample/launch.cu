@@ -76,7 +76,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     run(params(call, workspace), stream);
 }
 
-const Registration registration("sample", workspace, launch);
+const Registration registration("sample", workspace, launch, workspace);
 
 }  // namespace
 }  // namespace dsv4::sample

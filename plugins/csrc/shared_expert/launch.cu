@@ -76,6 +76,11 @@ size_t workspace(const Call& call) {
     return inner_bytes(call) + std::max(gemm::workspace(up(call, nullptr)), gemm::workspace(down(call, nullptr)));
 }
 
+size_t bound(const Call& largest) {
+    return inner_bytes(largest) +
+           std::max(gemm::workspace_bound(up(largest, nullptr)), gemm::workspace_bound(down(largest, nullptr)));
+}
+
 void launch(const Call& call, void* workspace, cudaStream_t stream) {
     check(call);
     void* rest = static_cast<char*>(workspace) + inner_bytes(call);
@@ -83,7 +88,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     gemm::run(down(call, workspace), rest, stream);
 }
 
-const Registration registration("shared_expert", workspace, launch);
+const Registration registration("shared_expert", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::shared_expert

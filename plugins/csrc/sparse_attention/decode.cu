@@ -1,5 +1,6 @@
 // Picks the block shape for few query tokens, and launches.
 #include <algorithm>
+#include <climits>
 #include <span>
 
 #include "sparse_attention/decode.cuh"
@@ -29,20 +30,14 @@ std::span<const Cost> costs(Format format) {
 // About how long a plan takes: its waves of blocks, then, if keys are split, writing and merging partial results.
 int64_t cycles(const Cost& cost, const Plan& plan, const Params& p, int rows, int64_t keys) {
     const int64_t tiles = ceil_div(keys, cost.shape.tile);
-    const int64_t waves = ceil_div(int64_t(rows) * plan.head_blocks * plan.splits, multiprocessors());
+    const int64_t waves = ceil_div(int64_t(rows) * plan.head_blocks * plan.splits, device().multiprocessors);
     const int64_t block = cost.fixed + ceil_div(tiles, plan.splits) * int64_t(cost.tile);
     if (plan.splits == 1) return waves * block;
     const int64_t merge = 4000 + int64_t(rows) * p.heads * plan.splits;
     return waves * (block + cost.shape.heads * 100) + merge;
 }
 
-// Most shared memory that a block of the current device can have.
-int shared_limit() {
-    int bytes = 0;
-    check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device()),
-               "shared memory of a block");
-    return bytes - kStaticBytes;
-}
+int shared_limit() { return device().shared_memory_optin - kStaticBytes; }
 
 template <Format F>
 void launch_shape(const Params& p, Rows rows, const Plan& plan, const Partials& partials, cudaStream_t stream) {
@@ -66,7 +61,7 @@ Plan Plan::of(const Params& p, Rows rows) {
         if (cost.shape.heads > std::max(16, p.heads) || cost.bytes > shared_limit()) continue;
         Plan plan{cost.shape, ceil_div(p.heads, cost.shape.heads), 1};
         const int blocks = std::max(1, rows.count) * plan.head_blocks;
-        plan.splits = std::clamp(multiprocessors() / blocks, 1, ceil_div(keys, cost.shape.tile));
+        plan.splits = std::clamp(device().multiprocessors / blocks, 1, ceil_div(keys, cost.shape.tile));
         const int64_t found = cycles(cost, plan, p, rows.count, keys);
         if (found < least) best = plan, least = found;
     }
@@ -82,6 +77,20 @@ bool decode_fits(const Params& p) {
 size_t decode_workspace(const Params& p, Rows rows) {
     const Plan plan = Plan::of(p, rows);
     return plan.splits > 1 ? Partials::bytes(p, rows, plan) : 0;
+}
+
+size_t decode_workspace_bound(const Params& largest) {
+    int most_heads = 0, least_tile = INT_MAX;
+    for (const Cost& cost : costs(largest.format)) {
+        if (cost.bytes > shared_limit()) continue;
+        most_heads = std::max(most_heads, cost.shape.heads);
+        least_tile = std::min(least_tile, cost.shape.tile);
+    }
+    const int64_t keys = std::max<int64_t>(largest.most_keys(), 1);
+    const int64_t all = int64_t(largest.tokens) * largest.heads * ceil_div(keys, least_tile);
+    // where keys are split, blocks are no more than multiprocessors, each with partial results of its heads
+    const int64_t split = int64_t(kMostMultiprocessors) * std::min(most_heads, largest.heads);
+    return Partials::bytes(std::min(all, split));
 }
 
 void decode(const Params& p, Rows rows, void* workspace, cudaStream_t stream) {

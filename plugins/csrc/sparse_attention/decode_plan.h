@@ -31,8 +31,9 @@ struct Partials {
         const int64_t count = int64_t(rows.count) * p.heads * plan.splits;
         return {values, reinterpret_cast<float2*>(values + count * kDecodeDim), p.heads, plan.splits};
     }
+    static size_t bytes(int64_t count) { return count * (kDecodeDim * sizeof(float) + sizeof(float2)); }
     static size_t bytes(const Params& p, Rows rows, const Plan& plan) {
-        return size_t(rows.count) * p.heads * plan.splits * (kDecodeDim * sizeof(float) + sizeof(float2));
+        return bytes(int64_t(rows.count) * p.heads * plan.splits);
     }
     __host__ __device__ int64_t index(int row, int head, int split) const {
         return (int64_t(row) * heads + head) * splits + split;

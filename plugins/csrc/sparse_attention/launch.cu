@@ -77,7 +77,7 @@ Params params(const Call& call) {
 // Decode rows that fill the device without splitting their keys are as good as prefill rows. Its kernel is
 // the faster one for each key, given 64 heads.
 bool fill_device(const Params& p) {
-    return p.heads >= 64 && int64_t(p.num_decodes) * (p.heads / 64) * 4 >= int64_t(multiprocessors()) * 3;
+    return p.heads >= 64 && int64_t(p.num_decodes) * (p.heads / 64) * 4 >= int64_t(device().multiprocessors) * 3;
 }
 
 // The rows that are not left to `prefill`.
@@ -101,6 +101,11 @@ size_t workspace(const Call& call) {
     return std::max(few, many);  // one runs after the other
 }
 
+size_t bound(const Call& largest) {
+    const Params p = params(largest);
+    return decode_fits(p) ? decode_workspace_bound(p) : 0;  // `prefill` needs none
+}
+
 void launch(const Call& call, void* workspace, cudaStream_t stream) {
     const Params p = params(call);
     if (p.tokens == 0 || p.heads == 0) return;
@@ -113,7 +118,7 @@ void launch(const Call& call, void* workspace, cudaStream_t stream) {
     if (own.count < p.tokens) prefill(rest_of(p, own), workspace, stream);
 }
 
-const Registration registration("sparse_attention", workspace, launch);
+const Registration registration("sparse_attention", workspace, launch, bound);
 
 }  // namespace
 }  // namespace dsv4::sparse_attention

@@ -60,7 +60,7 @@ bool prefill_fits(const Params& p) {
     return p.bf16 && p.round_probs && p.format != Format::kFp32 && p.dim == prefill_kernel::kDim &&
            p.rope_pairs == prefill_kernel::kRopePairs && p.heads > 0 && p.sm_scale > 0 &&
            Work::shift_of(p.swa.entry.per_page) >= 0 &&
-           (p.ratio == 0 || Work::shift_of(p.compressed.entry.per_page) >= 0) && compute_capability() == 90;
+           (p.ratio == 0 || Work::shift_of(p.compressed.entry.per_page) >= 0) && device().capability == 90;
 }
 
 size_t prefill_workspace(const Params&) { return 0; }
@@ -68,7 +68,7 @@ size_t prefill_workspace(const Params&) { return 0; }
 void prefill(const Params& p, void*, cudaStream_t stream) {
     const Work work = Work::of(p);
     if (work.items <= 0) return;
-    const int blocks = work.items < multiprocessors() ? work.items : multiprocessors();
+    const int blocks = work.items < device().multiprocessors ? work.items : device().multiprocessors;
     launch_kernel("sparse_attention prefill", prefill_kernel::kernel,
                   {blocks, prefill_kernel::kThreads, sizeof(Shared) + 1024}, stream, p, work);
 }

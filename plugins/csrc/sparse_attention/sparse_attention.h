@@ -56,6 +56,7 @@ void prefill(const Params& p, void* workspace, cudaStream_t stream);
 // Few query tokens with any number of keys: the keys of a token are split over blocks. bf16, real width.
 bool decode_fits(const Params& p);
 size_t decode_workspace(const Params& p, Rows rows);
+size_t decode_workspace_bound(const Params& largest);  // for any of its rows
 void decode(const Params& p, Rows rows, void* workspace, cudaStream_t stream);
 
 // Every format and size, in fp32.
