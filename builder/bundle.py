@@ -12,12 +12,14 @@ import json
 import os
 import secrets
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dsv4_trt import __version__
 from dsv4_trt.builder.model.networks import mtp, trunk
 from dsv4_trt.builder.network import Network
+from dsv4_trt.builder.plans import PlanOptions, build_plans
 from dsv4_trt.builder.rank_files import check_rank_files
 from dsv4_trt.contract import (
     BUNDLE_FORMAT,
@@ -35,19 +37,29 @@ from dsv4_trt.convert.staging import check_output
 from dsv4_trt.errors import BuildError, CapacityError, ConfigError
 from dsv4_trt.graph import Graph
 from dsv4_trt.identity import weights_identity
-from dsv4_trt.kv_layout import solve
+from dsv4_trt.kv_layout import KvLayout, solve
+from dsv4_trt.plan_record import BuildRecord
 from dsv4_trt.precision import Precision
 from dsv4_trt.rank_checkpoint import RankCheckpoint
+from dsv4_trt.targets import TENSORRT, default_target
 
 
-def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec) -> None:
-    """Build the engine bundle `output_dir` for a rank checkpoint.
+def build_bundle(
+    checkpoint: RankCheckpoint,
+    output_dir: Path,
+    build: BuildSpec,
+    plan_options: PlanOptions | None = None,
+) -> BuildRecord | None:
+    """Build the engine bundle `output_dir` for a rank checkpoint; returns what is known of its plans.
 
     Raises `ConfigError` for illegal build options or an output that exists and `BuildError` if they do
-    not suit the checkpoint, `CheckpointError` for rank files that are not its own.
+    not suit the checkpoint or TensorRT, `CheckpointError` for rank files that are not its own.
     """
+    plan_options = plan_options or PlanOptions()
+    build = replace(build, target=build.target or default_target(build.engine))
     check_output(output_dir)
-    _check(checkpoint, build)
+    check_build(checkpoint, build)
+    plan_options.check(build.engine)
     check_rank_files(checkpoint)
     place = output_dir.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +67,9 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
     partial.mkdir()
     try:
         _write_json(partial / GRAPH_FILE, _graph_json(checkpoint, build))
+        record = _plans(checkpoint, build, partial, plan_options)
+        if record is not None:
+            build = replace(build, target=record.target)
         _write_json(partial / CONFIG_FILE, _config_json(checkpoint, build))
         for name in (*TOKENIZER_FILES, GENERATION_CONFIG_FILE):
             if (checkpoint.path / name).exists():
@@ -63,6 +78,7 @@ def build_bundle(checkpoint: RankCheckpoint, output_dir: Path, build: BuildSpec)
         ranks = _link_weights(checkpoint, partial / WEIGHTS_DIR)
         _write_json(partial / MANIFEST_FILE, _manifest_json(digests, ranks))
         partial.rename(place)  # replaces an empty folder
+        return record
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
@@ -83,7 +99,8 @@ def _explain(error: OSError, place: Path) -> None:
         ) from error
 
 
-def _check(checkpoint: RankCheckpoint, build: BuildSpec) -> None:
+def check_build(checkpoint: RankCheckpoint, build: BuildSpec) -> None:
+    """Raise `ConfigError` or `BuildError` unless a checkpoint can be built like this."""
     build.check()
     if build.mtp and not checkpoint.mtp:
         raise BuildError(
@@ -96,8 +113,31 @@ def _check(checkpoint: RankCheckpoint, build: BuildSpec) -> None:
         )
 
 
+def serving_graphs(
+    checkpoint: RankCheckpoint, build: BuildSpec
+) -> tuple[dict[str, Graph], KvLayout]:
+    """What plans are built of: the graphs at the official precision, and their KV layout."""
+    precision = _official(build)
+    graphs = _networks(checkpoint, build, precision)
+    return graphs, solve(checkpoint.spec, precision.kv, precision.indexer, mtp=build.mtp)
+
+
+def _official(build: BuildSpec) -> Precision:
+    return Precision.official(kv=build.kv_cache_dtype, indexer=build.indexer_cache_dtype)
+
+
+def _plans(
+    checkpoint: RankCheckpoint, build: BuildSpec, folder: Path, options: PlanOptions
+) -> BuildRecord | None:
+    if build.engine not in TENSORRT:
+        return None
+    graphs, layout = serving_graphs(checkpoint, build)
+    ranks = checkpoint.mapping.world_size
+    return build_plans([*graphs.values()], build, layout, folder, ranks, options)
+
+
 def _graph_json(checkpoint: RankCheckpoint, build: BuildSpec) -> dict[str, Any]:
-    official = Precision.official(kv=build.kv_cache_dtype, indexer=build.indexer_cache_dtype)
+    official = _official(build)
     graphs: dict[str, dict[str, Any]] = {}
     for precision in (official, Precision.exact()):
         parts = _networks(checkpoint, build, precision)

@@ -67,7 +67,7 @@ class Op:
         self, inputs: Mapping[str, tuple[DType, Shape]], attrs: Mapping[str, Attr]
     ) -> dict[str, tuple[DType, Shape]]:
         """Check a call and return dtype and shape of each output; `PluginError` says what is off."""
-        self._check_attrs(attrs)
+        self.check_attrs(attrs)
         present = [spec for spec in self.inputs if spec.exists(attrs)]
         known = {spec.name for spec in present}
         if set(inputs) != known:
@@ -83,14 +83,15 @@ class Op:
             self._match_shape(spec, shape, dims)
         return {
             spec.name: (
-                self._resolve_dtype(spec, types, attrs),
+                self.resolve_dtype(spec, types, attrs),
                 tuple(self._expand(spec, dims)),
             )
             for spec in self.outputs
             if spec.exists(attrs)
         }
 
-    def _check_attrs(self, attrs: Mapping[str, Attr]) -> None:
+    def check_attrs(self, attrs: Mapping[str, Attr]) -> None:
+        """Raise `PluginError` unless these are the op's attributes, with legal values."""
         if set(attrs) != set(self.attrs):
             raise PluginError(
                 f"op '{self.name}' got attributes {sorted(attrs)}; expected {sorted(self.attrs)}"
@@ -108,9 +109,10 @@ class Op:
                     f"expected one of {', '.join(spec.choices)}"
                 )
 
-    def _resolve_dtype(
+    def resolve_dtype(
         self, spec: Param, types: Mapping[str, DType], attrs: Mapping[str, Attr]
     ) -> DType:
+        """The element type of a parameter; `types` has those of the type variables."""
         if isinstance(spec.dtype, DType):
             return spec.dtype
         if isinstance(spec.dtype, Mapping):
@@ -130,7 +132,7 @@ class Op:
         if isinstance(spec.dtype, str) and spec.dtype.startswith("$"):
             expected = types.setdefault(spec.dtype, found)
         else:
-            expected = self._resolve_dtype(spec, types, attrs)
+            expected = self.resolve_dtype(spec, types, attrs)
         if found is not expected:
             raise PluginError(
                 f"input '{spec.name}' of op '{self.name}' is {found}; expected {expected}"
@@ -171,7 +173,7 @@ class Op:
     def _value(self, spec: Param, expression: Dim, dims: Mapping[str, Any]) -> Dim:
         if isinstance(expression, int):
             return expression
-        first, *rest = _TERM.findall(expression)
+        first, *rest = terms(expression)
         value = _atom(first, dims)
         for operator, term in zip(rest[::2], rest[1::2], strict=True):
             operand = _atom(term, dims)
@@ -212,6 +214,11 @@ def _tensor_json(spec: Param) -> dict[str, Any]:
         "when": None if spec.when is None else [spec.when[0], list(spec.when[1])],
         "order": None if spec.order is None else list(spec.order),
     }
+
+
+def terms(expression: str) -> list[str]:
+    """Names, numbers and operators of a dimension in turn: "2*width" is 2, *, width."""
+    return _TERM.findall(expression)
 
 
 _TERM = re.compile(r"[*/]|[A-Za-z_]\w*|\d+")

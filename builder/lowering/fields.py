@@ -1,0 +1,64 @@
+"""A plugin's attributes as TensorRT's fields, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dsv4_trt.errors import PluginError
+from dsv4_trt.graph import Attr
+from dsv4_trt.plugins.op_schema import AttrSpec, Op
+
+_TYPES = {int: "INT32", bool: "INT32", float: "FLOAT32", str: "CHAR"}
+_ARRAYS: dict[type, type[np.generic]] = {int: np.int32, bool: np.int32, float: np.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """TensorRT's fields, and the arrays that they point to: these have to live as long."""
+
+    collection: Any
+    arrays: list[Any]
+
+
+def value_fields(trt: Any, op: Op, attrs: Mapping[str, Attr]) -> Fields:
+    """Fields with the values of all attributes of an op; floats become fp32, as kernels take them."""
+    return _fields(trt, op, [_array(spec, attrs[name]) for name, spec in op.attrs.items()])
+
+
+def field_names(trt: Any, op: Op) -> Fields:
+    """The fields that a plugin of this op is made from, without values."""
+    return _fields(trt, op, [np.zeros(0, np.int8) for _ in op.attrs])
+
+
+def _fields(trt: Any, op: Op, arrays: list[Any]) -> Fields:
+    fields = [
+        trt.PluginField(name, array, getattr(trt.PluginFieldType, _TYPES[spec.type]))
+        for (name, spec), array in zip(op.attrs.items(), arrays, strict=True)
+    ]
+    return Fields(trt.PluginFieldCollection(fields), arrays)
+
+
+def attributes(op: Op, fields: Iterable[Any]) -> dict[str, Attr]:
+    """Attributes from fields; those of other names are not ours. `PluginError` if one is missing."""
+    given = {field.name: field.data for field in fields if field.name in op.attrs}
+    missing = sorted(op.attrs.keys() - given.keys())
+    if missing:
+        raise PluginError(f"plugin '{op.name}' was given no fields {missing}")
+    return {name: _value(spec, given[name]) for name, spec in op.attrs.items()}
+
+
+def _array(spec: AttrSpec, value: Attr) -> Any:
+    if isinstance(value, str):
+        return np.frombuffer(value.encode(), np.int8).copy()
+    return np.array([value], _ARRAYS[spec.type])
+
+
+def _value(spec: AttrSpec, data: Any) -> Attr:
+    if spec.type is str:
+        return bytes(np.asarray(data).view(np.uint8)).rstrip(b"\0").decode()
+    value: Attr = spec.type(np.asarray(data).item())
+    return value

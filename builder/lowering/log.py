@@ -1,0 +1,68 @@
+"""What TensorRT says while it builds: what is kept, and the one sentence that must not come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dsv4_trt.errors import BuildError
+
+_COPY = (
+    "nserting cop"  # "Inserting copy/copies before plugin ...": a tensor with two in-place users
+)
+_LAYERS = "Layers:\n"  # begins the list of what the plan consists of, which is logged as verbose
+
+
+class BuildLog:
+    """Collects messages; `logger` is the object that TensorRT takes."""
+
+    def __init__(self, trt: Any) -> None:
+        self.lines: list[str] = []
+        self.layers = ""  # the list of the plan's layers
+        self._errors: list[str] = []
+        self.logger = _logger(trt, self._take)
+
+    def last_error(self) -> str:
+        """What was wrong: the first error since the last call, "" if there is none."""
+        found, self._errors = self._errors, []
+        return found[0] if found else ""
+
+    def report(self, message: str) -> None:
+        """An error that TensorRT does not know the reason of."""
+        self._errors.append(message)
+
+    def check_copies(self) -> None:
+        """Raise `BuildError` if TensorRT has put a copy before a plugin that writes in place.
+
+        It would copy a whole pool in every step, and the step's writes would be lost.
+        """
+        for line in self.lines:
+            if _COPY in line:
+                raise BuildError(
+                    f"TensorRT copies a KV pool instead of writing in place: {line}; every version of "
+                    "a pool must have one reader, this is a fault of the graph"
+                )
+
+    def text(self) -> str:
+        """The log as it is kept: messages, then the plan's layers."""
+        return "\n".join([*self.lines, self.layers])
+
+    def _take(self, severity: str, message: str) -> None:
+        if severity == "VERBOSE":
+            if message.startswith(_LAYERS):
+                self.layers = message
+            elif _COPY not in message:
+                return
+        if severity in ("ERROR", "INTERNAL_ERROR") and "cudaError 35" not in message:
+            self._errors.append(message)  # error 35, no driver, comes with every build on a CPU
+        self.lines.append(f"[{severity}] {message}")
+
+
+def _logger(trt: Any, take: Any) -> Any:
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            take(severity.name, message)
+
+    return Logger()
