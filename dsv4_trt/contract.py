@@ -28,7 +28,7 @@ GENERATION_CONFIG_FILE = "generation_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
 
-# dimensions of a block table from the slowest to the fastest in memory: the layers of a column are neighbours
+# dimensions of a block table, the slowest in memory first: layers of a column are neighbours
 TABLE_ORDER = (1, 2, 0)
 
 PLAN_FILE = "plan.json"  # what a build of TensorRT plans recorded
