@@ -17,6 +17,8 @@ from dsv4_trt.runtime.kv.geometry import FlatPages
 from dsv4_trt.runtime.kv.marks import Mark
 from dsv4_trt.runtime.kv.pool import IndexArray, PageArray, PagePool
 
+_ALIGNMENT = 64  # ids between the starts of two classes: TensorRT takes addresses of 256 bytes
+
 
 class Changes:
     """Places of ids that were written since they were last taken, for engines that keep a copy."""
@@ -97,7 +99,10 @@ class Places(NamedTuple):
 
 
 class Tables:
-    """All classes' tables, and where in `ids` their columns are; classes come bucket by bucket."""
+    """All classes' tables, and where in `ids` their columns are; classes come bucket by bucket.
+
+    What is left between two tables is -1 and nobody's.
+    """
 
     def __init__(
         self,
@@ -108,8 +113,9 @@ class Tables:
     ) -> None:
         layers = np.array([len(kv.layers) for kv in classes], np.intp)
         sizes = max_seqs * np.array(widths, np.intp) * layers
-        starts = np.cumsum(sizes) - sizes
-        self.ids = np.full(int(sizes.sum()), -1, np.int32)
+        rooms = -(-sizes // _ALIGNMENT) * _ALIGNMENT
+        starts = np.cumsum(rooms) - rooms
+        self.ids = np.full(int(rooms.sum()), -1, np.int32)
         self.changes = Changes()
         self.by_class = [
             ClassTable(
