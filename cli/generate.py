@@ -98,7 +98,7 @@ def command(
     assert token_ids is not None
     check_request(bundle, token_ids, params)
     if profile:
-        check_can_profile(device)
+        check_can_profile(bundle, device)
     prepare_kernels(bundle, device)
     with open_llm(bundle, tokenizer, len(token_ids), params, device) as llm:
         profiler = llm.profile() if profile else None
@@ -112,10 +112,15 @@ def command(
         click.echo(profile_text(profiler), err=as_json)
 
 
-def check_can_profile(device: str) -> None:
-    """Refuses `--profile` on a CPU before weights are loaded."""
+def check_can_profile(bundle: Bundle, device: str) -> None:
+    """Refuses `--profile` on a CPU, and of plans, before weights are loaded."""
     from dsv4_trt.runtime.open import resolve_device
 
+    if bundle.record is not None:
+        raise ConfigError(
+            "--profile times the ops of the native engine, and this bundle has plans of engine "
+            f"'{bundle.build.engine}'; build one with --engine native, or leave it out"
+        )
     if resolve_device(device) == "cpu":
         raise ConfigError(
             "--profile times ops on a GPU; run it with --device cuda where there is one, or leave it out"

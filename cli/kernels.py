@@ -45,11 +45,10 @@ def compile_kernels(
 def prepare_kernels(bundle: Bundle, device: str) -> None:
     """Compile what the bundle's GPU lacks, and say so: it takes minutes, once. A CPU needs nothing."""
     from dsv4_trt.plugins.library_build import find_library
-    from dsv4_trt.runtime.open import check_one_rank, device_architecture, resolve_device
+    from dsv4_trt.runtime.open import device_architecture, device_for
 
-    if resolve_device(device) != "cuda":
+    if device_for(bundle, device) != "cuda":
         return
-    check_one_rank(bundle)
     import_module("dsv4_trt.runtime.cuda.driver")  # a package that is missing is said first
     architecture = device_architecture()
     assert architecture is not None, "there is a GPU"

@@ -9,9 +9,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr, Dim
 
 PLAN_FORMAT = 1
+# TensorRT refuses a network that has both INT8 and FP8
+ELEMENT_TYPES = {
+    DType.F32: "FLOAT",
+    DType.BF16: "BF16",
+    DType.I32: "INT32",
+    DType.I8: "INT8",
+    DType.F8_E4M3: "INT8",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +28,7 @@ class PlanTensor:
     """A network input or output."""
 
     name: str
-    dtype: str  # FLOAT, BF16, INT32 or INT8
+    dtype: str  # one of `ELEMENT_TYPES`
     shape: tuple[Dim, ...]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from dsv4_trt.contract import (
     GRAPH_FILE,
     GRAPH_FORMAT,
     MANIFEST_FILE,
+    PLAN_FILE,
     WEIGHTS_DIR,
     BuildSpec,
     check_format,
+    engine_file,
 )
 from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.graph import Graph
@@ -24,6 +26,7 @@ from dsv4_trt.identity import weights_identity
 from dsv4_trt.kv_layout import KvLayout, solve
 from dsv4_trt.mapping import Mapping
 from dsv4_trt.model_spec import ModelSpec
+from dsv4_trt.plan_record import PLAN_FORMAT, BuildRecord
 from dsv4_trt.precision import Precision
 
 
@@ -40,6 +43,7 @@ class Bundle:
     mtp: Graph | None
     rank_files: tuple[Path, ...]
     encoder_revision: str
+    record: BuildRecord | None = None  # of TensorRT plans; None: of engine "native"
 
     @property
     def graphs(self) -> list[Graph]:
@@ -57,6 +61,10 @@ class Bundle:
         mtp = self.mtp is not None
         return solve(self.spec, self.precision.kv, self.precision.indexer, mtp=mtp)
 
+    def plan_file(self, graph: str, rank: int = 0) -> Path:
+        """The TensorRT plan of a graph."""
+        return self.path / engine_file(rank, graph)
+
     def check_layout(self, planned: KvLayout) -> None:
         """Raise `BundleMismatch` unless pools planned with this layout fit the graphs."""
         if planned != self.layout:
@@ -72,7 +80,7 @@ def open_bundle(
     """Open the bundle `path`; `checkpoint_dir` says where the weights are if they moved.
 
     Raises `BundleMismatch` for another format version, a changed file or the wrong weights, and
-    `ConfigError` if `path` is no bundle or `precision` is not one of its graphs.
+    `ConfigError` if `path` is no bundle or `precision` is not one of its graphs or plans.
     """
     try:
         return _open(path, precision, checkpoint_dir)
@@ -94,17 +102,52 @@ def _open(path: Path, precision: str, checkpoint_dir: Path | None) -> Bundle:
         raise ConfigError(f"precision '{precision}' is unknown; {path} has {', '.join(graphs)}")
     parts = graphs[precision]
     model, split = (config["pretrained_config"][key] for key in ("model", "mapping"))
-    return Bundle(
+    build = BuildSpec.from_json(config["build_config"])
+    if build.engine != "native" and precision != "serving":
+        raise ConfigError(
+            f"the plans of {path} are for precision 'serving', not '{precision}'; build with --engine "
+            "native to run it"
+        )
+    bundle = Bundle(
         path=path,
         spec=ModelSpec.from_json(model),
         mapping=Mapping(tp_size=split["tp_size"], moe_ep_size=split["moe_ep_size"]),
-        build=BuildSpec.from_json(config["build_config"]),
+        build=build,
         precision=Precision.from_json(parts["precision"]),
         trunk=Graph.from_json(parts["trunk"]),
         mtp=Graph.from_json(parts["mtp"]) if "mtp" in parts else None,
         rank_files=tuple(_weights(path, rank, checkpoint_dir) for rank in manifest["ranks"]),
         encoder_revision=manifest["encoder_revision"],
     )
+    if build.engine == "native":
+        return bundle
+    return replace(bundle, record=_read_record(bundle, manifest["files"]))
+
+
+def _read_record(bundle: Bundle, digests: dict[str, str]) -> BuildRecord:
+    """What the build of the bundle's plans recorded, which are all there."""
+    path, build = bundle.path, bundle.build
+    graphs = [graph.name for graph in bundle.graphs]
+    plans = [engine_file(rank, g) for rank in range(bundle.mapping.world_size) for g in graphs]
+    for name in (PLAN_FILE, *plans):
+        if name not in digests:
+            raise BundleMismatch(
+                f"{path} is built for engine '{build.engine}' and its manifest has no {name}; build the "
+                "bundle again"
+            )
+    data = _read_json(path, PLAN_FILE)
+    check_format(f"{PLAN_FILE} of {path}", data.get("format_version"), PLAN_FORMAT)
+    record = BuildRecord.from_json(data)
+    for what, found, expected in (
+        ("engine", record.engine, build.engine),
+        ("target", record.target, build.target or record.target),
+        ("graphs", sorted(record.plans), sorted(graphs)),
+    ):
+        if found != expected:
+            raise BundleMismatch(
+                f"{path / PLAN_FILE} is of {what} {found}, the bundle of {expected}; build the bundle again"
+            )
+    return record
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:

@@ -101,12 +101,16 @@ class LLM:
     def profile(self) -> Profiler:
         """From here on every step runs launch by launch, slower, and is timed by op.
 
-        Raises `ConfigError` on a CPU.
+        Raises `ConfigError` on a CPU, and for TensorRT plans.
         """
         if not isinstance(self._engine, CanProfile):
+            here = (
+                'on a CPU; give it device="cuda" on a machine that has one'
+                if self.bundle.record is None
+                else "TensorRT plans; build with --engine native to time ops"
+            )
             raise ConfigError(
-                'time by op is measured on a GPU, and this LLM runs on a CPU; give it device="cuda" '
-                "on a machine that has one"
+                f"time by op is measured on a GPU by the native engine, and this LLM runs {here}"
             )
         return self._engine.profile()
 

@@ -10,7 +10,7 @@ from dsv4_trt.runtime.bundle import Bundle, open_bundle
 from dsv4_trt.runtime.executor import Executor
 from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
-from dsv4_trt.runtime.open import check_one_rank, open_engine, resolve_device
+from dsv4_trt.runtime.open import device_for, open_engine
 from dsv4_trt.runtime.pool_plan import plan_for_device
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.text.text_stream import TextStream
@@ -90,9 +90,7 @@ def open_executor(
     max_queue_size: int,
 ) -> Executor:
     """Plan the pools, load the engine, and put an executor on it."""
-    device = resolve_device(device)
-    if device == "cuda":
-        check_one_rank(bundle)
+    device = device_for(bundle, device)
     plan = plan_for_device(bundle, config, device)
     engine = open_engine(bundle, plan, device=device)
 

@@ -16,13 +16,30 @@ DEVICES = ("cpu", "cuda", "auto")
 
 def open_engine(bundle: Bundle, plan: KvPlan, *, device: str = "auto") -> Engine:
     """The engine of an opened bundle, with pools as planned."""
-    if resolve_device(device) == "cpu":
+    if device_for(bundle, device) == "cpu":
         from dsv4_trt.runtime.native import NativeEngine
 
         return NativeEngine(bundle, plan)
-    from dsv4_trt.runtime.cuda.open import open_cuda_engine
+    if bundle.record is None:
+        from dsv4_trt.runtime.cuda.open import open_cuda_engine
 
-    return open_cuda_engine(bundle, plan)
+        return open_cuda_engine(bundle, plan)
+    from dsv4_trt.runtime.tensorrt.open import open_tensorrt_engine
+
+    return open_tensorrt_engine(bundle, plan)
+
+
+def device_for(bundle: Bundle, device: str) -> str:
+    """`resolve_device` for a bundle: an error, too, where it can not run on that device."""
+    found = resolve_device(device)
+    if found == "cuda":
+        check_one_rank(bundle)
+    elif bundle.record is not None:
+        raise ConfigError(
+            f"the bundle {bundle.path} is built for engine '{bundle.build.engine}', and plans run on a "
+            f"GPU of {bundle.record.target}; build with --engine native to run on a CPU"
+        )
+    return found
 
 
 def check_one_rank(bundle: Bundle) -> None:

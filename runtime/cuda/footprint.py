@@ -16,16 +16,21 @@ from dsv4_trt.runtime.cuda.step_size import largest_step
 _CONTEXT_BYTES = 1 << 30  # loaded kernels, captured graphs, torch's own pieces
 
 
-def footprint(bundle: Bundle, library: Library, tails: int) -> int:
-    """Bytes of activations, workspaces, outputs and block tables at the bundle's limits."""
+def footprint(bundle: Bundle, arena_bytes: int, tails: int) -> int:
+    """Bytes of the arena, outputs and block tables at the bundle's limits."""
     build, layout = bundle.build, bundle.layout
     tables = sum(
         4 * len(kv.layers) * build.max_batch_size * kv.table_width(build.max_seq_len, tails)
         for kv in layout.classes.values()
     )
-    arenas = [_unplaced(graph, bundle, library, tails).most_bytes(build) for graph in bundle.graphs]
     kept = [_kept_bytes(graph, build) for graph in bundle.graphs]
-    return max(arenas) + sum(kept) + tables + _CONTEXT_BYTES
+    return arena_bytes + sum(kept) + tables + _CONTEXT_BYTES
+
+
+def native_arena_bytes(bundle: Bundle, library: Library, tails: int) -> int:
+    """Activations and workspaces of the native engine, in steps of every size."""
+    programs = [_unplaced(graph, bundle, library, tails) for graph in bundle.graphs]
+    return max(program.most_bytes(bundle.build) for program in programs)
 
 
 def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Program:

@@ -10,7 +10,7 @@ from dsv4_trt.graph import ValueKind
 from dsv4_trt.plugins.library import DTYPE_CODES, Call
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.runtime.bundle import open_bundle
-from dsv4_trt.runtime.cuda.footprint import footprint
+from dsv4_trt.runtime.cuda.footprint import footprint, native_arena_bytes
 from dsv4_trt.runtime.cuda.memory import ALIGNMENT
 from dsv4_trt.runtime.cuda.placed import Placed
 from dsv4_trt.runtime.cuda.program import Program
@@ -211,6 +211,6 @@ def test_a_value_s_place_follows_the_size(program):
 
 def test_the_footprint_grows_with_the_largest_step(bundle):
     small = replace(bundle, build=replace(bundle.build, max_num_tokens=512))
-    sizes = [footprint(b, NoLibrary(), 1) for b in (small, bundle)]
+    sizes = [footprint(b, native_arena_bytes(b, NoLibrary(), 1), 1) for b in (small, bundle)]
     hidden = bundle.spec.hidden_size * bundle.spec.hc_mult * 2
     assert sizes[1] - sizes[0] > (bundle.build.max_num_tokens - 512) * hidden

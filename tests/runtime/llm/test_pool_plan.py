@@ -83,18 +83,15 @@ def test_a_gpu_keeps_room_for_its_steps(bundle, monkeypatch):
 
 
 def test_steps_that_do_not_fit_are_refused(built, monkeypatch):
-    pytest.importorskip("cuda.bindings")
-    from dsv4_trt.runtime.cuda import open as cuda
-
     monkeypatch.setattr(pool_plan, "free_bytes", lambda *_: 4 * GIB)
-    monkeypatch.setattr(cuda, "device_library", lambda: None)
+    monkeypatch.setattr(pool_plan, "_arena_bytes", lambda *_: 0)
     monkeypatch.setattr("dsv4_trt.runtime.cuda.footprint.footprint", lambda *_: 4 * GIB)
     with pytest.raises(CapacityError, match=r"steps of max_num_tokens 2048 take .*4\.00 GiB"):
         plan(built, "cuda")
 
 
 def test_several_ranks_on_a_gpu_are_refused_before_anything_is_planned(built, monkeypatch):
-    monkeypatch.setattr(llm_open, "resolve_device", lambda device: device)
+    monkeypatch.setattr("dsv4_trt.runtime.open.resolve_device", lambda device: device)
     several = replace(built, mapping=Mapping(tp_size=2))
     with pytest.raises(ConfigError, match=r"2 ranks.*--device cpu"):
         llm_open.open_executor(several, None, KvCacheConfig(), "cuda", 1)
