@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def compile_kernels(
-    architectures: Sequence[str], *, force: bool = False, jobs: int | None = None
+    architectures: Sequence[str],
+    *,
+    tensorrt_include: Path | None = None,
+    force: bool = False,
+    jobs: int | None = None,
 ) -> Path:
     """The library for these architectures, from the cache or compiled now; see `build_library`."""
     from dsv4_trt.plugins.library_build import (
@@ -27,19 +31,27 @@ def compile_kernels(
         num_sources,
     )
 
-    target = library_path(architectures)
+    target = library_path(architectures, tensorrt_include)
     if not sys.stderr.isatty() and (force or not target.is_file()):  # no bar: minutes of silence
         click.echo(f"the compiler's output goes to {target.with_name(LOG_FILE)}", err=True)
     shown = 0
     description = f"compiling for {', '.join(architectures)}"
-    with progress(description, num_sources(), unit="files") as advance:
+    with progress(
+        description, num_sources(plugins=tensorrt_include is not None), unit="files"
+    ) as advance:
 
         def step(done: int) -> None:
             nonlocal shown
             advance(done - shown)
             shown = done
 
-        return build_library(architectures, force=force, jobs=jobs, progress=step)
+        return build_library(
+            architectures,
+            tensorrt_include=tensorrt_include,
+            force=force,
+            jobs=jobs,
+            progress=step,
+        )
 
 
 def prepare_kernels(bundle: Bundle, device: str) -> None:

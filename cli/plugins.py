@@ -50,12 +50,21 @@ def command() -> None:
     default=None,
     help="Also copy the library to this file.",
 )
+@option(
+    "--tensorrt_include",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Headers of TensorRT 11: builds its plugins too [default: TENSORRT_INCLUDE_DIR, or include "
+    "in TENSORRT_ROOT; without these, no plugins].",
+)
 @option("--jobs", type=click.IntRange(min=1), help="Files compiled at once [default: one a core].")
 @click.option("--force", is_flag=True, help="Compile again even if it is in the cache.")
 @json_option
 def build(
     architectures: tuple[str, ...] | None,
     output: Path | None,
+    tensorrt_include: Path | None,
     jobs: int | None,
     force: bool,
     as_json: bool,
@@ -69,14 +78,24 @@ def build(
     Example:
       dsv4-trt plugins build --arch sm_90a,sm_120a
     """
+    from dsv4_trt.plugins.tensorrt_headers import headers_in_environment, headers_version
+
     chosen = architectures or (_this_gpu(),)
-    path = compile_kernels(chosen, force=force, jobs=jobs)
+    include = tensorrt_include or headers_in_environment()
+    version = headers_version(include) if include is not None else None
+    path = compile_kernels(chosen, tensorrt_include=include, force=force, jobs=jobs)
     if output is not None:
         _copy(path, output)
     if as_json:
-        click.echo(json.dumps({"library": str(path), "architectures": list(chosen)}))
-    else:
-        click.echo(f"{path} ({path.stat().st_size:,} B) for {', '.join(chosen)}")
+        found = {"library": str(path), "architectures": list(chosen), "tensorrt": version}
+        click.echo(json.dumps(found))
+        return
+    click.echo(f"{path} ({path.stat().st_size:,} B) for {', '.join(chosen)}")
+    click.echo(
+        f"TensorRT plugins: built with the headers of TensorRT {version} in {include}"
+        if version
+        else "TensorRT plugins: not asked for; --tensorrt_include names TensorRT's headers"
+    )
 
 
 def _copy(path: Path, output: Path) -> None:

@@ -138,7 +138,7 @@ class Library:
         return size.value
 
     def workspace_on(self, call: Call, capability: int, multiprocessors: int) -> int:
-        """Bytes that a call would need on a device that need not be here; the capability of sm_90a is 90."""
+        """Bytes that a call would need on a device that need not be here; sm_90a has capability 90."""
         size = ctypes.c_size_t()
         device = ctypes.c_int32(capability), ctypes.c_int32(multiprocessors)
         self._check(self._c.dsv4_workspace_on(ctypes.byref(call.arg), *device, ctypes.byref(size)))

@@ -1,7 +1,8 @@
 """Builds the CUDA op library with the machine's nvcc, once for each state of its sources.
 
 The library lies in a cache folder named by a digest of the sources, the op table and the architectures;
-`DSV4_TRT_CACHE` moves the cache.
+`DSV4_TRT_CACHE` moves the cache. One with TensorRT plugins has the version of their headers in the name
+too, and the plugin harness beside it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from itertools import combinations
 from pathlib import Path
 
 from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins.schema_header import schema_header
 from dsv4_trt.plugins.table_header import table_header
+from dsv4_trt.plugins.tensorrt_headers import headers_version
 
 SOURCES = Path(__file__).resolve().parent
 LIBRARY_FILE = "libdsv4_plugins.so"
+HARNESS_FILE = "libdsv4_plugin_harness.so"  # beside it, where it has TensorRT plugins
 LOG_FILE = "build.log"  # beside it: the compiler's output as it comes
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _FOLDER_PREFIX = "build-"
+_SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
 _COMPILED = re.compile(r"\[\d+/\d+\] Building ")  # a file, and not the op table or the link
 
 Progress = Callable[[int], None]  # files done
@@ -41,15 +46,24 @@ def cache_root() -> Path:
     return Path(base) / "dsv4-trt"
 
 
-def library_path(architectures: Sequence[str] = ("sm_90a",)) -> Path:
-    """Where the library of the present sources is or will be."""
-    return _place(_source_digest(), architectures)
+def library_path(
+    architectures: Sequence[str] = ("sm_90a",), tensorrt_include: Path | None = None
+) -> Path:
+    """Where the library of the present sources is or will be, with TensorRT plugins or without.
+
+    Raises `PluginError` if `tensorrt_include` is no folder of TensorRT's headers.
+    """
+    if tensorrt_include is None:
+        return _place(_source_digest(), architectures)
+    version = headers_version(tensorrt_include)
+    return _place(_source_digest(plugins=True), architectures, f"-trt{version}")
 
 
-def find_library(architecture: str) -> Path | None:
+def find_library(architecture: str, *, plugins: bool = False) -> Path | None:
     """A library that runs on `architecture`: what `DSV4_PLUGIN_LIBRARY` names, or one in the cache.
 
-    Raises `PluginError` if the variable names no file.
+    With `plugins` one that was built with TensorRT's headers, of any version that the plugins take; the
+    named one is taken as it is. Raises `PluginError` if the variable names no file.
     """
     named = os.environ.get("DSV4_PLUGIN_LIBRARY")
     if named:
@@ -59,21 +73,22 @@ def find_library(architecture: str) -> Path | None:
                 "`dsv4-trt plugins build --output` wrote, or unset it"
             )
         return Path(named)
-    sources = _source_digest()
     others = [other for other in ARCHITECTURES if other != architecture]
-    built_for = (
+    built_for = [
         (architecture, *more)
         for count in range(len(others) + 1)
         for more in combinations(others, count)
-    )
-    candidates = (_place(sources, architectures) for architectures in built_for)
-    return next((path for path in candidates if path.is_file()), None)
+    ]
+    plain = None if plugins else _source_digest()
+    full = _source_digest(plugins=True)
+    found = (_built(architectures, plain, full) for architectures in built_for)
+    return next((path for path in found if path is not None), None)
 
 
-def num_sources() -> int:
+def num_sources(*, plugins: bool = False) -> int:
     """How many files there are to compile."""
-    csrc = SOURCES / "csrc"
-    return sum(1 for suffix in ("cu", "cpp") for _ in csrc.rglob(f"*.{suffix}"))
+    suffixes = (".cu", ".cpp")
+    return sum(path.suffix in suffixes for path in _sources(plugins=plugins))
 
 
 def find_nvcc() -> Path:
@@ -101,26 +116,33 @@ def _search_path() -> str:
 def build_library(
     architectures: Sequence[str] = ("sm_90a",),
     *,
+    tensorrt_include: Path | None = None,
     force: bool = False,
     jobs: int | None = None,
     progress: Progress = lambda done: None,
 ) -> Path:
     """Compile the library unless it is in the cache; returns its path.
 
-    Of processes that want the same library one compiles it, and the others wait.
+    `tensorrt_include` is a folder with TensorRT's headers: plugins are built too. Without it a library
+    that has plugins is as good as one that has none. Of processes that want the same library one compiles
+    it, and the others wait.
 
     Raises:
-        PluginError: an architecture is unknown, a tool is missing, or a source does not compile; the
-            compiler's output is in the message and in `build.log` beside the library's place.
+        PluginError: an architecture is unknown, `tensorrt_include` has no headers of a version that the
+            plugins take, a tool is missing, or a source does not compile; the compiler's output is in the
+            message and in `build.log` beside the library's place.
     """
     for architecture in architectures:
         if architecture not in ARCHITECTURES:
             raise PluginError(
                 f"architecture '{architecture}' is unknown; expected {', '.join(ARCHITECTURES)}"
             )
-    target = library_path(architectures)
-    if target.is_file() and not force:
-        return target
+    target = library_path(architectures, tensorrt_include)
+    there = target if target.is_file() else None
+    if tensorrt_include is None:
+        there = there or _built(architectures, None, _source_digest(plugins=True))
+    if there is not None and not force:
+        return there
     nvcc = find_nvcc()
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
@@ -130,7 +152,17 @@ def build_library(
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=target.parent) as folder:
             log = target.with_name(LOG_FILE)
-            _run_cmake(Path(folder), nvcc, sorted(set(architectures)), jobs, log, progress)
+            _run_cmake(
+                Path(folder),
+                nvcc,
+                sorted(set(architectures)),
+                tensorrt_include,
+                jobs,
+                log,
+                progress,
+            )
+            if tensorrt_include is not None:
+                os.replace(Path(folder, HARNESS_FILE), target.with_name(HARNESS_FILE))
             os.replace(Path(folder, LIBRARY_FILE), target)  # whole or not at all
     return target
 
@@ -147,6 +179,7 @@ def _run_cmake(
     folder: Path,
     nvcc: Path,
     architectures: Sequence[str],
+    tensorrt_include: Path | None,
     jobs: int | None,
     log: Path,
     progress: Progress,
@@ -157,6 +190,8 @@ def _run_cmake(
         f"-DCMAKE_CUDA_COMPILER={nvcc}",
         f"-DCMAKE_CUDA_ARCHITECTURES={targets}",
         f"-DPython3_EXECUTABLE={sys.executable}",
+        f"-DTENSORRT_INCLUDE_DIR={tensorrt_include or ''}",
+        "-DTENSORRT_ROOT=",  # not what the environment says
     ]
     build = ["cmake", "--build", str(folder)]
     if jobs:
@@ -205,17 +240,41 @@ def _run(command: list[str], write: Callable[[str], object], progress: Progress,
         )
 
 
-def _place(sources: str, architectures: Iterable[str]) -> Path:
+def _built(architectures: Sequence[str], plain: str | None, full: str) -> Path | None:
+    """The library of sources `plain` for these architectures, or one of `full`, which has plugins too."""
+    if plain is not None:
+        path = _place(plain, architectures)
+        if path.is_file():
+            return path
+    pattern = _place(full, architectures, "-trt*").relative_to(cache_root())
+    return max(cache_root().glob(str(pattern)), key=_version, default=None)
+
+
+def _version(library: Path) -> list[int]:
+    return [int(part) for part in library.parent.name.rpartition("-trt")[2].split(".")]
+
+
+def _place(sources: str, architectures: Iterable[str], plugins: str = "") -> Path:
     """Where the library of these sources for some architectures, in any order, is or will be."""
     digest = hashlib.sha256((sources + ",".join(sorted(set(architectures)))).encode())
-    return cache_root() / "plugins" / digest.hexdigest()[:16] / LIBRARY_FILE
+    return cache_root() / "plugins" / (digest.hexdigest()[:16] + plugins) / LIBRARY_FILE
 
 
-def _source_digest() -> str:
+def _sources(*, plugins: bool) -> list[Path]:
+    csrc, harness = SOURCES / "csrc", SOURCES / "harness"
+    files = [path for path in csrc.rglob("*") if path.suffix in _SUFFIXES]
+    if plugins:
+        return sorted([*files, *harness.iterdir()])
+    return sorted(path for path in files if path.parent.name != "trt")
+
+
+def _source_digest(*, plugins: bool = False) -> str:
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.joinpath("csrc").rglob("*")):
-        if path.is_file() and "trt" not in path.relative_to(SOURCES / "csrc").parts[:1]:
-            digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
-    digest.update((SOURCES / "CMakeLists.txt").read_bytes())
+    for path in _sources(plugins=plugins):
+        digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes())
+    for path in [*sorted(SOURCES.glob("*.cmake")), SOURCES / "CMakeLists.txt"]:
+        digest.update(path.read_bytes())
     digest.update(table_header().encode())
+    if plugins:
+        digest.update(schema_header().encode())
     return digest.hexdigest()

@@ -1,5 +1,6 @@
 """`dsv4-trt plugins`: where the library is copied to, and what stops before anything is compiled."""
 
+import json
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -68,9 +69,25 @@ def test_a_folder_as_output_is_refused_before_the_work(tmp_path, built):
     assert built == []
 
 
+def test_plugins_are_built_with_the_headers_that_are_named(tmp_path, built, monkeypatch):
+    monkeypatch.delenv("TENSORRT_ROOT", raising=False)
+    monkeypatch.delenv("TENSORRT_INCLUDE_DIR", raising=False)
+    assert "TensorRT plugins: not asked for" in run("--arch", "sm_90a").output
+    version = "".join(
+        f"#define TRT_{part}_ENTERPRISE {number}\n"
+        for part, number in (("MAJOR", 11), ("MINOR", 1), ("PATCH", 0))
+    )
+    (tmp_path / "NvInferVersion.h").write_text(version)
+    by_option = run("--arch", "sm_90a", "--tensorrt_include", tmp_path)
+    monkeypatch.setenv("TENSORRT_INCLUDE_DIR", str(tmp_path))
+    for result in (by_option, run("--arch", "sm_90a")):
+        assert f"built with the headers of TensorRT 11.1.0 in {tmp_path}" in result.output
+    assert json.loads(run("--arch", "sm_90a", "--json").stdout)["tensorrt"] == "11.1.0"
+
+
 def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, capsys):
     found = {"sm_90a": None}
-    bundle = SimpleNamespace(path="e", mapping=Mapping())
+    bundle = SimpleNamespace(path="e", mapping=Mapping(), record=None)
     monkeypatch.setattr(runtime_open, "resolve_device", lambda device: device)
     monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
     monkeypatch.setattr(library_build, "find_library", found.__getitem__)
@@ -82,7 +99,7 @@ def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, caps
     assert built == []
     prepare_kernels(bundle, "cuda")
     assert built == [("sm_90a",)]
-    several = SimpleNamespace(path="e", mapping=Mapping(tp_size=2))
+    several = SimpleNamespace(path="e", mapping=Mapping(tp_size=2), record=None)
     with pytest.raises(ConfigError, match="2 ranks"):
         prepare_kernels(several, "cuda")
     assert len(built) == 1

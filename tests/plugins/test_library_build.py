@@ -3,12 +3,14 @@
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins import library_build
 from dsv4_trt.plugins.library_build import (
+    HARNESS_FILE,
     LIBRARY_FILE,
     build_library,
     find_library,
@@ -17,7 +19,9 @@ from dsv4_trt.plugins.library_build import (
     num_sources,
 )
 from dsv4_trt.plugins.ops import OPS
+from dsv4_trt.plugins.schema_header import schema_header
 from dsv4_trt.plugins.table_header import table_header
+from dsv4_trt.plugins.tensorrt_headers import headers_in_environment
 
 
 @pytest.fixture
@@ -154,8 +158,82 @@ def test_the_header_names_every_op_tensor_and_attribute():
 
 
 def test_sources_are_counted():
-    csrc = library_build.SOURCES / "csrc"
-    found = [
-        name for _, _, files in os.walk(csrc) for name in files if name.endswith(("cu", "cpp"))
+    def count(folder):
+        found = [file for _, _, files in os.walk(library_build.SOURCES / folder) for file in files]
+        return sum(file.endswith((".cu", ".cpp")) for file in found)
+
+    everything, plugins = count("csrc"), count("csrc/trt")
+    assert num_sources() == everything - plugins > 20
+    assert num_sources(plugins=True) == everything + count("harness")
+    assert plugins > 5
+
+
+def headers(folder, version="11.1.0"):
+    """A folder as if with TensorRT's headers of a version."""
+    parts = zip(("MAJOR", "MINOR", "PATCH"), version.split("."), strict=False)
+    lines = [f"#define TRT_{part}_ENTERPRISE {number}" for part, number in parts]
+    folder.mkdir(exist_ok=True)
+    (folder / "NvInferVersion.h").write_text("\n".join([*lines, "#define NV_TENSORRT_MAJOR x"]))
+    return folder
+
+
+WITH_PLUGINS = CMAKE.replace(
+    "echo library >", 'echo harness > "$2/libdsv4_plugin_harness.so"; echo plugins >'
+)
+
+
+def test_a_library_with_plugins_serves_who_wants_none_and_not_the_other_way_round(tools, tmp_path):
+    tools("cmake", CMAKE)
+    plain = build_library(("sm_90a",))
+    assert find_library("sm_90a", plugins=True) is None
+    tools("cmake", f'echo "$@" >> {tmp_path}/asked\n{WITH_PLUGINS}')
+    include = headers(tmp_path / "include")
+    path = build_library(("sm_90a",), tensorrt_include=include)
+    assert path == library_path(("sm_90a",), include) == find_library("sm_90a", plugins=True)
+    assert f"-DTENSORRT_INCLUDE_DIR={include}" in (tmp_path / "asked").read_text()
+    assert path.with_name(HARNESS_FILE).read_text() == "harness\n"
+    assert find_library("sm_90a") == plain
+    plain.unlink()
+    assert find_library("sm_90a") == build_library(("sm_90a",)) == path
+    assert build_library(("sm_90a",), force=True) == plain
+    assert "-DTENSORRT_INCLUDE_DIR= " in (tmp_path / "asked").read_text()
+
+
+def test_of_several_versions_of_headers_the_newest_is_found(tools, tmp_path):
+    tools("cmake", WITH_PLUGINS)
+    paths = [
+        build_library(("sm_90a",), tensorrt_include=headers(tmp_path / "include", version))
+        for version in ("11.2.0", "11.10.1", "11.9.3")
     ]
-    assert num_sources() == len(found) > 20
+    assert len(set(paths)) == 3
+    assert find_library("sm_90a", plugins=True) == paths[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("10.9.0", "version '10.9.0'.*expected headers of TensorRT 11"), ("11", "version '11'")],
+)
+def test_headers_of_another_version_are_refused(tools, tmp_path, version, message):
+    with pytest.raises(PluginError, match=message):
+        build_library(("sm_90a",), tensorrt_include=headers(tmp_path / "include", version))
+
+
+def test_a_folder_without_headers_is_refused(tools, tmp_path):
+    with pytest.raises(PluginError, match=r"NvInferVersion\.h: No such file.*--tensorrt_include"):
+        build_library(("sm_90a",), tensorrt_include=tmp_path)
+
+
+def test_the_environment_names_headers(monkeypatch, tmp_path):
+    for name in ("TENSORRT_INCLUDE_DIR", "TENSORRT_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    assert headers_in_environment() is None
+    monkeypatch.setenv("TENSORRT_ROOT", "/opt/tensorrt")
+    assert headers_in_environment() == Path("/opt/tensorrt/include")
+    monkeypatch.setenv("TENSORRT_INCLUDE_DIR", "/usr/include/tensorrt")
+    assert headers_in_environment() == Path("/usr/include/tensorrt")
+
+
+def test_the_schema_header_has_every_op():
+    header = schema_header()
+    for op in OPS.values():
+        assert f'\n    {{"{op.name}", {{{len(op.inputs)}, ' in header

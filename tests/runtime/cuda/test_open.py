@@ -16,7 +16,7 @@ from dsv4_trt.runtime.cuda import open as cuda_open
 def test_compiling_on_first_use_is_said_once(tmp_path, monkeypatch, caplog):
     said = []
 
-    def run_cmake(folder, nvcc, architectures, jobs, log, progress):
+    def run_cmake(folder, nvcc, architectures, tensorrt_include, jobs, log, progress):
         said.append(caplog.messages.copy())
         log.write_text("a compiler's output")
         Path(folder, LIBRARY_FILE).write_bytes(b"a library")
