@@ -31,17 +31,27 @@ class PlanOptions:
     progress: Callable[[str], None] = lambda what: None
 
     def check(self, engine: str) -> None:
-        """Raise `ConfigError` or `MissingDependency` before anything is written."""
+        """Raise `ConfigError` for what an engine does not take, or for a path that is not there."""
         caches = (self.input_timing_cache, self.output_timing_cache)
         if engine != "tensorrt" and any(path is not None for path in caches):
             raise ConfigError(
                 f"engine '{engine}' has no timing cache; --input_timing_cache and "
                 "--output_timing_cache are for --engine tensorrt"
             )
-        if self.input_timing_cache is not None and not self.input_timing_cache.is_file():
-            raise ConfigError(f"the timing cache {self.input_timing_cache} is no file")
-        if engine in TENSORRT:
-            _check_installed(engine)
+        if engine not in TENSORRT and self.plugin_library is not None:
+            raise ConfigError(
+                f"engine '{engine}' has no plans; --plugin_library is for --engine "
+                f"{' or '.join(TENSORRT)}"
+            )
+        for what, path in (
+            ("plugin library", self.plugin_library),
+            ("timing cache", self.input_timing_cache),
+        ):
+            if path is not None and not path.is_file():
+                raise ConfigError(f"the {what} {path} is no file")
+        target = self.output_timing_cache
+        if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
+            raise ConfigError(f"{target} can not be written; name a file in a folder that is there")
 
 
 def build_plans(
@@ -91,7 +101,10 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _check_installed(engine: str) -> None:
+def check_installed(engine: str) -> None:
+    """Raise `MissingDependency` unless the packages that build an engine's plans are there."""
+    if engine not in TENSORRT:
+        return
     flavour = TENSORRT[engine]
     needed = (flavour.module, "onnx") if engine == "tensorrt-rtx" else (flavour.module,)
     for module in needed:

@@ -1,9 +1,10 @@
-"""The process that builds a plan: a job from stdin, messages as JSON lines to a pipe.
+"""The process that builds a plan: a job from stdin, messages as JSON lines to stdout.
 
-python -m dsv4_trt.builder.lowering.child PIPE
+python -m dsv4_trt.builder.lowering.child
 
-TensorRT puts bytes of memory that it never wrote into plans. So that the same job gives the same plan, the
-process runs at the same addresses every time, where the system lets it choose.
+TensorRT puts memory that it never wrote into plans, and orders some things by address. So that the same job
+gives the same plan, the process starts again with addresses, hashes and fresh memory that are always the
+same, as far as the system lets it.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from typing import Any
 
 from dsv4_trt.builder.lowering.job import PlanJob
 from dsv4_trt.contract import BUILD_LOG_FILE, engine_file
-from dsv4_trt.errors import ConfigError, Dsv4Error
+from dsv4_trt.errors import BuildError, ConfigError, Dsv4Error
 from dsv4_trt.plan_record import BuildRecord
 from dsv4_trt.targets import TENSORRT, check_version
 
 _NO_RANDOM_ADDRESSES = 0x0040000
 _ASK = 0xFFFFFFFF
+_SETTLED = {"PYTHONHASHSEED": "0", "GLIBC_TUNABLES": "glibc.malloc.perturb=165"}
 Tell = Callable[..., None]
 
 
-def main(pipe: int) -> None:
-    """Do the job; whatever is raised goes to the pipe as a message."""
+def main() -> None:
+    """Do the job; whatever is raised goes to stdout as a message."""
     settle()
-    with os.fdopen(pipe, "w", encoding="utf-8", buffering=1) as out:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
+        os.dup2(2, 1)  # what TensorRT prints is no message
 
         def tell(**message: Any) -> None:
             out.write(json.dumps(message) + "\n")
@@ -44,19 +47,17 @@ def main(pipe: int) -> None:
 
 
 def settle() -> None:
-    """Start again at fixed addresses and with a fixed order of hashes, unless this process has them."""
-    libc = ctypes.CDLL(None)
-    now = libc.personality(ctypes.c_ulong(_ASK))
-    if now & _NO_RANDOM_ADDRESSES or "DSV4_TRT_SETTLED" in os.environ:
+    """Start again in the same state as ever, unless this process has it."""
+    if all(os.environ.get(name) == value for name, value in _SETTLED.items()):
         return
-    os.environ["DSV4_TRT_SETTLED"] = "1"  # also where the system refuses
-    os.environ["PYTHONHASHSEED"] = "0"
-    libc.personality(ctypes.c_ulong(now | _NO_RANDOM_ADDRESSES))
-    os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
+    libc = ctypes.CDLL(None)
+    personality = libc.personality(ctypes.c_ulong(_ASK))
+    libc.personality(ctypes.c_ulong(personality | _NO_RANDOM_ADDRESSES))  # may be refused
+    os.execve(sys.executable, [sys.executable, "-m", __spec__.name], {**os.environ, **_SETTLED})
 
 
 def build(job: PlanJob, tell: Tell) -> BuildRecord:
-    """Build the plan of a job and write it into this folder, and TensorRT's log behind what is there."""
+    """Build the plan of a job and write it and TensorRT's log into this folder."""
     from dsv4_trt.builder.lowering.layers import lower
     from dsv4_trt.builder.lowering.log import BuildLog
     from dsv4_trt.builder.lowering.plan import PlanBuilder
@@ -65,7 +66,7 @@ def build(job: PlanJob, tell: Tell) -> BuildRecord:
     trt = import_tensorrt(job.engine)
     target = target_of(job)
     tell(progress=f"{job.graph.name}: {len(job.graph.nodes)} nodes for {target}")
-    log = BuildLog(trt)
+    log = BuildLog(trt, lambda message: tell(error=BuildError.__name__, message=message))
     try:
         plugins = register_plugins(trt, job, target, log)
         builder = PlanBuilder(trt, job.engine, target, log)
@@ -75,8 +76,8 @@ def build(job: PlanJob, tell: Tell) -> BuildRecord:
         if job.output_timing_cache is not None:
             builder.write_timing_cache(job.output_timing_cache)
     finally:
-        with open(BUILD_LOG_FILE, "a", encoding="utf-8") as out:
-            out.write(f"=== {job.graph.name}\n{log.text()}\n")
+        text = f"=== {job.graph.name}\n{log.text()}\n"
+        Path(BUILD_LOG_FILE).write_text(text, encoding="utf-8")
     Path(engine_file(0, job.graph.name)).write_bytes(data)
     return BuildRecord(
         engine=job.engine,
@@ -100,4 +101,4 @@ def import_tensorrt(engine: str) -> Any:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
-
-from dsv4_trt.errors import BuildError
 
 _COPY = (
     "nserting cop"  # "Inserting copy/copies before plugin ...": a tensor with two in-place users
@@ -13,9 +12,14 @@ _LAYERS = "Layers:\n"  # begins the list of what the plan consists of, which is 
 
 
 class BuildLog:
-    """Collects messages; `logger` is the object that TensorRT takes."""
+    """Collects messages; `logger` is the object that TensorRT takes.
 
-    def __init__(self, trt: Any) -> None:
+    If TensorRT puts a copy before a plugin that writes in place, `alarm` is told at once: it would copy a
+    whole pool in every step and lose what the step writes, and the builder may not live to say more.
+    """
+
+    def __init__(self, trt: Any, alarm: Callable[[str], None]) -> None:
+        self._alarm = alarm
         self.lines: list[str] = []
         self.layers = ""  # the list of the plan's layers
         self._errors: list[str] = []
@@ -30,28 +34,20 @@ class BuildLog:
         """An error that TensorRT does not know the reason of."""
         self._errors.append(message)
 
-    def check_copies(self) -> None:
-        """Raise `BuildError` if TensorRT has put a copy before a plugin that writes in place.
-
-        It would copy a whole pool in every step, and the step's writes would be lost.
-        """
-        for line in self.lines:
-            if _COPY in line:
-                raise BuildError(
-                    f"TensorRT copies a KV pool instead of writing in place: {line}; every version of "
-                    "a pool must have one reader, this is a fault of the graph"
-                )
-
     def text(self) -> str:
         """The log as it is kept: messages, then the plan's layers."""
         return "\n".join([*self.lines, self.layers])
 
     def _take(self, severity: str, message: str) -> None:
-        if severity == "VERBOSE":
+        if _COPY in message:
+            self._alarm(
+                f"TensorRT copies a KV pool instead of writing in place: {message}; every version of a "
+                "pool must have one reader: this is a fault of the graph"
+            )
+        elif severity == "VERBOSE":
             if message.startswith(_LAYERS):
                 self.layers = message
-            elif _COPY not in message:
-                return
+            return
         if severity in ("ERROR", "INTERNAL_ERROR") and "cudaError 35" not in message:
             self._errors.append(message)  # error 35, no driver, comes with every build on a CPU
         self.lines.append(f"[{severity}] {message}")

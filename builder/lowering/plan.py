@@ -32,7 +32,7 @@ class PlanBuilder:
     def build(self, lowered: Lowered, profiles: Sequence[Profile]) -> tuple[bytes, PlanRecord]:
         """A serialised plan and what it is.
 
-        Raises `BuildError` with what TensorRT says, or if it would copy a KV pool.
+        Raises `BuildError` with what TensorRT says.
         """
         start = time.monotonic()
         network = self._builder.create_network(0)
@@ -40,7 +40,6 @@ class PlanBuilder:
         layers = read_layers(self._trt, network)
         config = self._config(lowered, profiles)
         plan = self._builder.build_serialized_network(network, config)
-        self._log.check_copies()
         if plan is None:
             raise BuildError(
                 f"TensorRT could not build a plan of graph '{lowered.name}': {self._log.last_error()}"

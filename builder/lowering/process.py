@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dsv4_trt.builder.lowering.job import PlanJob
+from dsv4_trt.contract import BUILD_LOG_FILE, engine_file
 from dsv4_trt.errors import BuildError, ConfigError, Dsv4Error, PluginError
 from dsv4_trt.plan_record import BuildRecord
 
@@ -25,43 +27,45 @@ _ERRORS: dict[str, type[Dsv4Error]] = {e.__name__: e for e in (ConfigError, Plug
 
 
 def run_job(job: PlanJob, folder: Path, progress: Progress = lambda what: None) -> BuildRecord:
-    """Build the plan of a job into a folder, which has no part in it: the plan would depend on its name.
+    """Build the plan of a job into a folder, and add what TensorRT said to the log there.
+
+    The process works in a folder of its own: names of another length move things in its memory, and with
+    them what TensorRT puts into a plan.
 
     Raises what the builder raised, and `BuildError` if the process ended without a word.
     """
     with tempfile.TemporaryDirectory(prefix="dsv4-trt-") as scratch:
         said = Path(scratch, "said")
-        process, messages = _start(folder, Path(scratch), said)
+        with said.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                cwd=scratch,
+                env=rtx_environment(Path(scratch)),
+                encoding="utf-8",
+            )
         try:
-            result = _talk(process, job, messages, progress)
+            result = _talk(process, job, progress)
         except BaseException:
             process.kill()
             raise
         finally:
             process.wait()
+            _append(Path(scratch, BUILD_LOG_FILE), folder / BUILD_LOG_FILE)
         if result is None:
             raise BuildError(_last_words(process.returncode, said.read_text(errors="replace")))
+        name = engine_file(0, job.graph.name)
+        shutil.move(Path(scratch, name), folder / name)
     return result
 
 
-def _start(folder: Path, scratch: Path, said: Path) -> tuple[subprocess.Popen[str], IO[str]]:
-    """The process, and the pipe that it speaks through: what TensorRT prints goes elsewhere."""
-    read, write = os.pipe()
-    try:
-        with said.open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(write)],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                pass_fds=[write],
-                cwd=folder,
-                env=rtx_environment(scratch),
-                encoding="utf-8",
-            )
-    finally:
-        os.close(write)
-    return process, os.fdopen(read, encoding="utf-8")
+def _append(source: Path, target: Path) -> None:
+    """Add a log to another one, if it was begun."""
+    if source.exists():
+        with target.open("ab") as out, source.open("rb") as more:
+            shutil.copyfileobj(more, out)
 
 
 def rtx_environment(scratch: Path) -> dict[str, str]:
@@ -79,18 +83,17 @@ def rtx_environment(scratch: Path) -> dict[str, str]:
     return environment
 
 
-def _talk(
-    process: subprocess.Popen[str], job: PlanJob, messages: IO[str], progress: Progress
-) -> BuildRecord | None:
-    """Hand over the job and listen until the pipe closes."""
+def _talk(process: subprocess.Popen[str], job: PlanJob, progress: Progress) -> BuildRecord | None:
+    """Hand over the job and listen until the process has no more to say."""
     assert process.stdin is not None
+    assert process.stdout is not None
     try:
         with process.stdin as stdin:
             json.dump(job.to_json(), stdin)
     except BrokenPipeError:  # it died: its last words say why
         return None
     result: BuildRecord | None = None
-    with messages:
+    with process.stdout as messages:
         for line in messages:
             message: dict[str, Any] = json.loads(line)
             if "error" in message:
