@@ -19,7 +19,7 @@ from typing import Any
 from dsv4_trt import __version__
 from dsv4_trt.builder.model.networks import mtp, trunk
 from dsv4_trt.builder.network import Network
-from dsv4_trt.builder.plans import PlanOptions, build_plans
+from dsv4_trt.builder.plans import PlanOptions, build_plans, check_installed
 from dsv4_trt.builder.rank_files import check_rank_files
 from dsv4_trt.contract import (
     BUNDLE_FORMAT,
@@ -60,6 +60,7 @@ def build_bundle(
     check_output(output_dir)
     check_build(checkpoint, build)
     plan_options.check(build.engine)
+    check_installed(build.engine)
     check_rank_files(checkpoint)
     place = output_dir.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
