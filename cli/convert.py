@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
+from dsv4_trt.cli.termination import sigterm_unwinds
 
 if TYPE_CHECKING:
     from dsv4_trt.convert.dry_run import DryRun
     from dsv4_trt.convert.pipeline import ConvertReport
-
-TERMINATED = 128 + signal.SIGTERM  # exit code by shell convention
 
 
 @click.command()
@@ -88,13 +86,9 @@ def command(
 @contextmanager
 def _interruptible(output_dir: Path) -> Iterator[None]:
     """SIGTERM ends the run like Ctrl-C does: jobs stop, and a hint says what is left to resume."""
-
-    def terminate(signum: int, frame: object) -> None:
-        raise SystemExit(TERMINATED)
-
-    former = signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
+        with sigterm_unwinds():
+            yield
     except (KeyboardInterrupt, SystemExit):
         from dsv4_trt.convert.staging import partial_dir
 
@@ -106,8 +100,6 @@ def _interruptible(output_dir: Path) -> Iterator[None]:
                 err=True,
             )
         raise
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 def _print_plan(plan: DryRun, as_json: bool) -> None:

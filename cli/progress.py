@@ -1,10 +1,14 @@
-"""Progress bars on long work, on the terminal only."""
+"""Progress of long work on stderr."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 @contextmanager
@@ -37,3 +41,29 @@ def progress(
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Yields a function that says which step begins: a line each, on a terminal with the time it takes."""
+    if not sys.stderr.isatty():
+        yield lambda what: print(what, file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as display:
+        running: list[TaskID] = []
+
+        def begin(what: str) -> None:
+            finish()
+            running.append(display.add_task(escape(what), total=1))
+
+        def finish() -> None:
+            if running:
+                display.update(running.pop(), completed=1)
+
+        yield begin
+        finish()
