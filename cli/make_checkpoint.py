@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
-from dsv4_trt.cli.presets import preset
+from dsv4_trt.cli.presets import LEGAL, preset
 from dsv4_trt.cli.progress import progress
 from dsv4_trt.cli.sizes import size_option
 from dsv4_trt.errors import ConfigError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     callback=preset,
     metavar="PRESET",
     required=True,
-    help="tiny, small, flash-layers=N or pro-layers=N (the first N layers at full width).",
+    help=f"{LEGAL} (the first N layers at full width).",
 )
 @option("--output_dir", type=PATH, required=True, help="New folder to write.")
 @option("--seed", type=click.IntRange(min=0), default=0, help="Same seed, same weights.")
