@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsv4_trt.cli.inspect_parts import Report, model_report, tensor_report
+from dsv4_trt.cli.inspect_plans import plans_report
 from dsv4_trt.contract import (
     BUNDLE_FORMAT,
     CONFIG_FILE,
@@ -20,6 +21,7 @@ from dsv4_trt.errors import BundleMismatch
 from dsv4_trt.graph import Graph
 from dsv4_trt.kv_layout import solve
 from dsv4_trt.model_spec import ModelSpec
+from dsv4_trt.targets import TENSORRT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class _Files:
     encoder_revision: str
     rank_places: tuple[tuple[Path, Path], ...]  # by rank: in the bundle, where it was built
     precisions: Report
+    plans: Report  # empty: of engine "native"
     graphs: dict[str, dict[str, Graph]]  # by precision, then trunk and mtp
 
 
@@ -66,6 +69,7 @@ def _report(files: _Files) -> Report:
         "kv": _kv(files.spec, files.build),
         "encoder_revision": files.encoder_revision,
         "precisions": files.precisions,
+        **files.plans,
         **tensor_report((file, read_header(file).tensors) for file in found),
         "missing_weights": [str(file) for file in missing],
         "dummy_weights": not files.rank_places,
@@ -86,14 +90,20 @@ def _read(path: Path) -> _Files:
     check_format(f"engine bundle {path}", manifest.get("format_version"), BUNDLE_FORMAT)
     check_format(f"graph of {path}", graph_file.get("format_version"), GRAPH_FORMAT)
     graphs = graph_file["graphs"].items()
+    build = BuildSpec.from_json(config["build_config"])
+    mapping = dict(config["pretrained_config"]["mapping"])
+    plans: Report = {}
+    if build.engine in TENSORRT:
+        plans = plans_report(path, manifest["files"], mapping["world_size"])
     return _Files(
         spec=ModelSpec.from_json(config["pretrained_config"]["model"]),
-        build=BuildSpec.from_json(config["build_config"]),
-        mapping=dict(config["pretrained_config"]["mapping"]),
+        build=build,
+        mapping=mapping,
         encoder_revision=manifest["encoder_revision"],
         rank_places=tuple(
             (path / WEIGHTS_DIR / rank["file"], Path(rank["path"])) for rank in manifest["ranks"]
         ),
+        plans=plans,
         precisions={name: parts["precision"] for name, parts in graphs},
         graphs={
             name: {

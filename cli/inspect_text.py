@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dsv4_trt.cli.engine_text import every_layer_table, print_engine
 from dsv4_trt.cli.inspect_parts import Report
 from dsv4_trt.cli.tables import cell, plain_console, rows_table, table_of
 from dsv4_trt.graph import Graph
@@ -30,9 +32,23 @@ def print_report(report: Report) -> None:
         console.print(f"weights not found: {escape(path)}", soft_wrap=True)
     if report.get("dummy_weights"):
         console.print("no weights: an engine makes them up on its GPU (build --dummy-weights)")
+    if "plans" in report:
+        _print_plans(console, report["plans"])
+    for name, plan in report.get("plan_layers", {}).items():
+        console.print(every_layer_table(f"layers of {name}", plan["layers"]))
     for precision, parts in report.get("graphs", {}).items():
         for part, data in parts.items():
             console.print(_graph(f"graph {part}, {precision}", data))
+    if "log" in report:
+        console.print(report["log"], markup=False, soft_wrap=True)
+
+
+def _print_plans(console: Console, plans: Report) -> None:
+    print_engine(console, plans)
+    for file in plans["plan_files"]:
+        if file["state"] != "as built":
+            console.print(f"plan {file['file']} {file['state']}; build the bundle again")
+    console.print(f"log: {escape(plans['log_file'])}", soft_wrap=True)
 
 
 def _flat(data: Report, prefix: str = "") -> Iterable[tuple[str, Any]]:
