@@ -57,6 +57,7 @@ def compile_kernels(
 def prepare_kernels(bundle: Bundle, device: str) -> None:
     """Compile what the bundle's GPU lacks, and say so: it takes minutes, once. A CPU needs nothing."""
     from dsv4_trt.plugins.library_build import find_library
+    from dsv4_trt.plugins.tensorrt_headers import needed_headers
     from dsv4_trt.runtime.open import device_architecture, device_for
 
     if device_for(bundle, device) != "cuda":
@@ -64,10 +65,12 @@ def prepare_kernels(bundle: Bundle, device: str) -> None:
     import_module("dsv4_trt.runtime.cuda.driver")  # a package that is missing is said first
     architecture = device_architecture()
     assert architecture is not None, "there is a GPU"
-    if find_library(architecture) is None:
+    plugins = bundle.record is not None
+    if find_library(architecture, plugins=plugins) is None:
+        include = needed_headers() if plugins else None
         click.echo(
             f"compiling kernels for {architecture}: takes minutes, once; `dsv4-trt plugins build` "
             "does it ahead",
             err=True,
         )
-        compile_kernels((architecture,))
+        compile_kernels((architecture,), tensorrt_include=include)

@@ -19,6 +19,18 @@ def headers_in_environment() -> Path | None:
     return Path(named) if named else Path(root, "include") if root else None
 
 
+def needed_headers() -> Path:
+    """`headers_in_environment`; raises `PluginError` if nothing names them."""
+    found = headers_in_environment()
+    if found is None:
+        raise PluginError(
+            "no kernel library with TensorRT plugins is there for this GPU, and nothing names TensorRT's "
+            "headers to compile one with; set TENSORRT_INCLUDE_DIR to their folder, or run `dsv4-trt "
+            "plugins build --tensorrt_include DIR`"
+        )
+    return found
+
+
 def headers_version(include: Path) -> str:
     """The version of the headers in a folder, as "11.1.0".
 

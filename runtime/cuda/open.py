@@ -14,6 +14,7 @@ from dsv4_trt.plugins.library_build import (
     find_library,
     library_path,
 )
+from dsv4_trt.plugins.tensorrt_headers import needed_headers
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.engine import CudaEngine
 from dsv4_trt.runtime.open import device_architecture
@@ -26,17 +27,21 @@ def open_cuda_engine(bundle: Bundle, plan: KvPlan, **options: bool) -> CudaEngin
     return CudaEngine(bundle, plan, device_library(), torch.device("cuda", 0), **options)
 
 
-def device_library() -> Library:
-    """The kernel library for this machine's GPU, from the cache or built now, which is logged."""
+def device_library(*, plugins: bool = False) -> Library:
+    """The kernel library for this machine's GPU, from the cache or built now, which is logged.
+
+    With `plugins` it has those for TensorRT; raises `PluginError` where they can not be built.
+    """
     architecture = device_architecture()
     assert architecture is not None, "a CUDA engine is opened without a GPU"
-    path = find_library(architecture)
+    path = find_library(architecture, plugins=plugins)
     if path is None:
+        include = needed_headers() if plugins else None
         # a warning, as less is not shown where no logging is configured
         _logger.warning(
             "compiling kernels for %s: takes minutes, once; the compiler's output goes to %s",
             architecture,
-            library_path((architecture,)).with_name(LOG_FILE),
+            library_path((architecture,), include).with_name(LOG_FILE),
         )
-        path = build_library((architecture,))
+        path = build_library((architecture,), tensorrt_include=include)
     return load_library(path)

@@ -13,11 +13,11 @@ from dsv4_trt.runtime.tensorrt.plan import load_plan
 
 def open_tensorrt_engine(bundle: Bundle, plan: KvPlan, **options: bool) -> TensorRTEngine:
     """The engine of an opened bundle; options are those of `TensorRTEngine`."""
-    library = device_library()
+    library = device_library(plugins=True)
     return TensorRTEngine(bundle, plan, library, torch.device("cuda", 0), **options)
 
 
 def plan_arena_bytes(bundle: Bundle) -> int:
     """Activation memory of steps of every size; the plans are loaded for it, and let go."""
-    library = device_library()
+    library = device_library(plugins=True)
     return max(load_plan(bundle, graph, library).most_bytes for graph in bundle.graphs)

@@ -10,6 +10,7 @@ from dsv4_trt.plugins.library_build import LIBRARY_FILE, library_path
 
 pytest.importorskip("cuda.bindings")
 
+from dsv4_trt.errors import PluginError
 from dsv4_trt.runtime.cuda import open as cuda_open
 
 
@@ -38,3 +39,14 @@ def test_compiling_on_first_use_is_said_once(tmp_path, monkeypatch, caplog):
     assert said == [[record.getMessage()]]  # before it began, not after
     assert record.name.startswith("dsv4_trt.")
     assert record.levelno >= logging.lastResort.level  # shown where no logging is configured
+
+
+def test_plugins_are_not_compiled_without_headers(tmp_path, monkeypatch):
+    """Nor is a library without plugins, for minutes, that could not be used."""
+    monkeypatch.setenv("DSV4_TRT_CACHE", str(tmp_path))
+    for name in ("DSV4_PLUGIN_LIBRARY", "TENSORRT_INCLUDE_DIR", "TENSORRT_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(library_build, "_run_cmake", None)
+    monkeypatch.setattr(cuda_open, "device_architecture", lambda: "sm_90a")
+    with pytest.raises(PluginError, match=r"TENSORRT_INCLUDE_DIR.*--tensorrt_include"):
+        cuda_open.device_library(plugins=True)
