@@ -8,8 +8,10 @@ pytest.importorskip("cuda.bindings")
 from dsv4_trt.errors import BundleMismatch
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.tensorrt.contract_check import check_contract
+from dsv4_trt.runtime.tensorrt.plan import load_plan
 from tests.runtime.tensorrt.fake_tensorrt import ICudaEngine
 from tests.runtime.tensorrt.plans import VERSIONS, plan_of
+from tests.workshop import run_cli
 
 
 @pytest.fixture
@@ -142,3 +144,19 @@ def test_inputs_that_no_layer_reads_may_be_missing(bundle, parts):
     """The embedding of a whole vocabulary is a gather, which needs no first row."""
     assert "embed.row_offset" in bundle.trunk.values
     assert "embed.row_offset" not in {tensor.name for tensor in parts[2].inputs}
+
+
+def test_what_the_builder_records_belongs_to_the_graphs(tmp_path, host, monkeypatch):
+    """Real plans, which no machine without a GPU can load, of twins, which none would run."""
+    for package in ("tensorrt_rtx", "onnx"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("DSV4_TRT_CACHE", str(tmp_path))
+    monkeypatch.delenv("DSV4_PLUGIN_LIBRARY", raising=False)
+    model = ("--preset", "tiny", "--dummy-weights", "--engine", "tensorrt-rtx")
+    run_cli("build", *model, "--output_dir", tmp_path / "engine")
+    bundle = open_bundle(tmp_path / "engine")
+    for graph in bundle.graphs:
+        record = bundle.record.plans[graph.name]
+        check(host.trt, graph, record, plan_of(graph, record, VERSIONS["tensorrt-rtx"]))
+    with pytest.raises(BundleMismatch, match="without the plugin library"):
+        load_plan(bundle, bundle.trunk, host.library)
