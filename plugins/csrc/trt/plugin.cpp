@@ -42,8 +42,8 @@ Plugin::Model::Model(const schema::Op& entry, const nvinfer1::PluginFieldCollect
 Plugin::Plugin(const schema::Op& op, const nvinfer1::PluginFieldCollection* fields, nvinfer1::TensorRTPhase phase)
     : model_(std::make_shared<const Model>(op, fields)), builds_(phase == nvinfer1::TensorRTPhase::kBUILD) {}
 
-Plugin::Plugin(const Plugin& other, Recorder recorder)
-    : model_(other.model_), builds_(other.builds_), recorder_(recorder) {}
+Plugin::Plugin(const Plugin& other, Recorder recorder, std::shared_ptr<const CommunicatorHold> communicator)
+    : model_(other.model_), builds_(other.builds_), recorder_(recorder), communicator_(std::move(communicator)) {}
 
 template <class Result, class Body>
 Result Plugin::guarded(const char* method, ErrorCode code, Result failed, Body body) const noexcept {
@@ -76,12 +76,16 @@ nvinfer1::IPluginCapability* Plugin::getCapabilityInterface(PluginCapabilityType
 
 IPluginV3* Plugin::clone() noexcept {
     return guarded<IPluginV3*>("clone", ErrorCode::kFAILED_ALLOCATION, nullptr,
-                               [&] { return new Plugin(*this, recorder_); });
+                               [&] { return new Plugin(*this, recorder_, communicator_); });
 }
 
 IPluginV3* Plugin::attachToContext(nvinfer1::IPluginResourceContext* context) noexcept {
-    return guarded<IPluginV3*>("attachToContext", ErrorCode::kFAILED_INITIALIZATION, nullptr, [&] {
-        return new Plugin(*this, Recorder(context ? context->getErrorRecorder() : nullptr));
+    const Plugin attached(*this, Recorder(context ? context->getErrorRecorder() : nullptr), nullptr);
+    // what goes wrong is the context's to know
+    return attached.guarded<IPluginV3*>("attachToContext", ErrorCode::kFAILED_INITIALIZATION, nullptr, [&] {
+        const bool launches = op().collective && !builds_;  // a builder's contexts do not
+        return new Plugin(attached, attached.recorder_,
+                          launches ? std::make_shared<const CommunicatorHold>() : nullptr);
     });
 }
 

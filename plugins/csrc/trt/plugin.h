@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "trt/call.h"
+#include "trt/communicator.h"
 #include "trt/log.h"
 
 namespace dsv4::trt {
@@ -68,7 +69,7 @@ private:
         int32_t op = 0;  // the library's number of it
     };
 
-    Plugin(const Plugin& other, Recorder recorder);
+    Plugin(const Plugin& other, Recorder recorder, std::shared_ptr<const CommunicatorHold> communicator);
 
     const schema::Op& op() const { return model_->attributes.op(); }
     const Attributes& attributes() const { return model_->attributes; }
@@ -84,6 +85,7 @@ private:
     std::shared_ptr<const Model> model_;
     bool builds_;
     Recorder recorder_;
+    std::shared_ptr<const CommunicatorHold> communicator_;  // of a collective's plugin that is attached to a context
 };
 
 }  // namespace dsv4::trt
