@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # On a machine with a GPU: builds the kernels, runs every test that needs one, then the tests of each op, and a
-# small model node by node, under compute-sanitizer. WORKERS says how many at once. Usage: gpu_tests.sh [python]
+# small model node by node, under compute-sanitizer. WORKERS says how many at once. Where TENSORRT_INCLUDE_DIR or
+# TENSORRT_ROOT names TensorRT's headers, every op is run as its TensorRT plugin too. Usage: gpu_tests.sh [python]
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -16,6 +17,10 @@ tests() {
 echo "=== tests"
 tests "gpu and not full_width" "$WORKERS"
 tests full_width 2  # side by side: each takes tens of gigabytes of the GPU
+
+if [ -n "${TENSORRT_INCLUDE_DIR:-}${TENSORRT_ROOT:-}" ]; then
+    bash scripts/plugin_harness.sh "$PYTHON"
+fi
 
 echo "=== compute-sanitizer memcheck"
 bash scripts/memcheck.sh tests/plugins/cuda \

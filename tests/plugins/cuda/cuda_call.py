@@ -1,32 +1,35 @@
 """Runs an op on the GPU through the kernel library and through its reference, and compares the two.
 
 The kernel runs first, on copies, with outputs and workspace poisoned; so nothing it fails to write can be
-right by chance.
+right by chance. With `DSV4_PLUGIN_HARNESS=1` every kernel is run as its TensorRT plugin too, and must give
+the same bytes: `tests/plugins/trt/through_harness.py`.
 """
 
 import os
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 
 import torch
 
 from dsv4_trt.plugins import cuda_ops
 from dsv4_trt.plugins.library import load_library
-from dsv4_trt.plugins.library_build import library_path
+from dsv4_trt.plugins.library_build import find_library, library_path
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
+from tests.plugins.trt.through_harness import checked
 
 POISON = -1  # the byte 0xFF: NaN in every float format
 
 
 def library():
-    named = os.environ.get("DSV4_PLUGIN_LIBRARY")
-    return load_library(Path(named) if named else library_path())
+    return load_library(find_library("sm_90a") or library_path())  # loading says if there is none
 
 
 @cache
 def kernels():
-    return cuda_ops.cuda_ops(library(), poison=True)
+    found = cuda_ops.cuda_ops(library(), poison=True)
+    if os.environ.get("DSV4_PLUGIN_HARNESS") != "1":
+        return found
+    return {op: partial(checked, library(), op, run) for op, run in found.items()}
 
 
 def on_device(arguments):

@@ -7,8 +7,11 @@ the library, and the harness lies beside it.
 import pytest
 
 from dsv4_trt.plugins.library import load_library
-from dsv4_trt.plugins.library_build import HARNESS_FILE, find_library
+from dsv4_trt.plugins.library_build import HARNESS_FILE, SOURCES, find_library
 from dsv4_trt.plugins.plugin_harness import Harness
+from dsv4_trt.plugins.schema_header import schema_header
+from dsv4_trt.plugins.tensorrt_headers import headers_in_environment
+from tests.plugins.host_library import HERE, compile_host
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,28 @@ def harness(plugin_library):
     if not plugin_library.with_name(HARNESS_FILE).is_file():
         pytest.skip(f"there is no {HARNESS_FILE} beside {plugin_library}")
     return Harness(plugin_library)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory):
+    """Harness and library, with ops of the host's memory that keep their calls; compiled for this."""
+    include = headers_in_environment()
+    if include is None:
+        pytest.skip("TENSORRT_INCLUDE_DIR names no headers of TensorRT")
+    folder = tmp_path_factory.mktemp("recording")
+    (folder / "op_schema.h").write_text(schema_header())
+    csrc = SOURCES / "csrc"
+    files = [
+        *csrc.glob("common/*.cpp"),
+        *csrc.glob("trt/*.cpp"),
+        csrc / "collective/communicator.cpp",
+    ]
+    files += [HERE / "late_cudart.cpp", HERE / "trt/recording_ops.cpp"]
+    headers = ["-isystem", str(include)]
+    version = r"-DDSV4_TENSORRT_VERSION=\"recording\""  # nvcc hands it to a shell
+    path = compile_host(folder, "library.so", files, *headers, "-DDSV4_HAS_TENSORRT", version)
+    harness = compile_host(folder, "harness.so", SOURCES.glob("harness/*.cpp"), *headers)
+    return Harness(path, harness), load_library(path)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def main(package, library):
 def make_runtime(trt, package, log):
     """A runtime, or None where the package makes none: the process would crash when it ends.
 
-    The lean runtime needs a GPU; that of TensorRT-RTX needs none, or one of the architectures that it knows.
+    The lean runtime needs a GPU; that of TensorRT-RTX none, or one of the architectures that it knows.
     """
     if (package == "tensorrt_lean") != torch.cuda.is_available():
         return None
