@@ -94,7 +94,7 @@ def build(
     click.echo(
         f"TensorRT plugins: built with the headers of TensorRT {version} in {include}"
         if version
-        else "TensorRT plugins: not asked for; --tensorrt_include names TensorRT's headers"
+        else "TensorRT plugins: not built, --tensorrt_include names no headers of TensorRT"
     )
 
 

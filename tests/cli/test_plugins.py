@@ -72,7 +72,7 @@ def test_a_folder_as_output_is_refused_before_the_work(tmp_path, built):
 def test_plugins_are_built_with_the_headers_that_are_named(tmp_path, built, monkeypatch):
     monkeypatch.delenv("TENSORRT_ROOT", raising=False)
     monkeypatch.delenv("TENSORRT_INCLUDE_DIR", raising=False)
-    assert "TensorRT plugins: not asked for" in run("--arch", "sm_90a").output
+    assert "TensorRT plugins: not built" in run("--arch", "sm_90a").output
     version = "".join(
         f"#define TRT_{part}_ENTERPRISE {number}\n"
         for part, number in (("MAJOR", 11), ("MINOR", 1), ("PATCH", 0))

@@ -1,9 +1,10 @@
 """An op call as TensorRT sees its plugin."""
 
 from dsv4_trt.dtypes import DType
+from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.library import set_tensor
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, Range, Tensor, shown_shape
+from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, shown_shape
 from tests.plugins.graph_calls import dense
 
 

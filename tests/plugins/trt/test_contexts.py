@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins.harness_plugin import Tensor
 from dsv4_trt.plugins.plugin_fields import field
-from dsv4_trt.plugins.plugin_harness import Tensor
 from tests.plugins.graph_calls import graph_calls
 from tests.plugins.trt.plugin_case import PluginCase
 

@@ -11,8 +11,8 @@ from dsv4_trt.builder.network import Network
 from dsv4_trt.errors import PluginError
 from dsv4_trt.kv_layout import solve
 from dsv4_trt.mapping import Mapping
+from dsv4_trt.plugins.harness_plugin import NO_WORKSPACE
 from dsv4_trt.plugins.ops import OPS
-from dsv4_trt.plugins.plugin_harness import NO_WORKSPACE
 from dsv4_trt.precision import Precision
 from dsv4_trt.presets import PRO
 from tests.plugins.graph_calls import GRAPHS, OpCall, graph_calls, sample_call

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from dsv4_trt.errors import PluginError
+from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.op_schema import AttrSpec
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.plugin_fields import Field, field, fields_of
-from dsv4_trt.plugins.plugin_harness import Range, Tensor
 from tests.plugins.graph_calls import graph_calls
 from tests.plugins.trt.plugin_case import PluginCase
 

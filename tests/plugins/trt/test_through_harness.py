@@ -105,9 +105,7 @@ def test_another_result_is_noticed(host, monkeypatch):
         init(self, harness, op, attrs, before, {"out": changed})
 
     monkeypatch.setattr(PluginRun, "__init__", other)
-    with pytest.raises(
-        AssertionError, match=r"'out' of plugin 'embed' in a context is not that"
-    ):
+    with pytest.raises(AssertionError, match=r"'out' of plugin 'embed' in a context is not that"):
         host.run("embed", arguments(call))
 
 

@@ -13,9 +13,10 @@ from functools import cache
 import torch
 
 from dsv4_trt.plugins.cuda_ops import DTYPES
+from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, Harness, Range, Tensor, shown_shape
+from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, Harness, shown_shape
 
 GUARD = 4096  # bytes behind the workspace
 ran: dict[str, int] = {}  # how many calls of each op were compared
