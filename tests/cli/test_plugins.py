@@ -90,7 +90,7 @@ def test_a_gpu_without_kernels_gets_them_and_it_is_said(built, monkeypatch, caps
     bundle = SimpleNamespace(path="e", mapping=Mapping(), record=None)
     monkeypatch.setattr(runtime_open, "resolve_device", lambda device: device)
     monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
-    monkeypatch.setattr(library_build, "find_library", found.__getitem__)
+    monkeypatch.setattr(library_build, "find_library", lambda name, **_: found[name])
     monkeypatch.setitem(sys.modules, DRIVER, None)  # as where cuda-python is not installed
     prepare_kernels(bundle, "cpu")
     with pytest.raises(ImportError):
