@@ -27,12 +27,12 @@ def print_build(report: Report) -> None:
     plans = report.get("plans")
     if plans is not None:
         print_engine(console, plans)
+    place, following = "", f"inspect {output_dir} --layers"
     if plans is None or plans["is_runnable"]:
         prompt = "--prompt 'Hello'" if TOKENIZER_FILES[0] in files else "--token_ids 0"
         following = f"generate --engine_dir {output_dir} {prompt}"
-    else:
-        following = f"inspect {output_dir} --layers"
-    console.print(escape(f"next: dsv4-trt {following}"), soft_wrap=True)
+        place = f", on a GPU of {plans['target']}" if plans else ""
+    console.print(escape(f"next{place}: dsv4-trt {following}"), soft_wrap=True)
 
 
 def print_dry_run(report: Report) -> None:

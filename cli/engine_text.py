@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -57,9 +57,7 @@ def layers_table(graphs: Mapping[str, Report]) -> Table:
 
 def counts_table(title: str, what: str, *sections: Mapping[str, Mapping[str, int]]) -> Table:
     """How many of each, by graph and name, and the total."""
-    table = table_of(title, what)
-    for graph in sections[0]:
-        table.add_column(graph, justify="right")
+    table = _table_by_graph(title, what, sections[0])
     for counts in sections:
         for name in dict.fromkeys(name for found in counts.values() for name in found):
             table.add_row(name, *(f"{found.get(name, 0):,}" for found in counts.values()))
@@ -95,17 +93,30 @@ def every_layer_table(title: str, layers: list[Report]) -> Table:
 
 
 def _plans(graphs: Mapping[str, Report]) -> Table:
-    columns = ("num_inputs", "num_outputs", "num_layers", "num_aliases", "num_streams")
-    table = table_of("plans", "graph", "num_bytes", *columns, "seconds", "memory", "device code")
-    for name, graph in graphs.items():
-        table.add_row(
-            name,
-            f"{graph['num_bytes']:,}",
-            *(f"{graph[column]:,}" for column in columns),
-            f"{graph['seconds']:.1f}",
-            gib(graph["peak_bytes"]),
-            escape(", ".join(graph["device_code"]) or "none"),
-        )
+    table = _table_by_graph("plans", "what", graphs)
+    for what, key in _COUNTS.items():
+        table.add_row(what, *(f"{graph[key]:,}" for graph in graphs.values()))
+    table.add_row("seconds", *(f"{graph['seconds']:.1f}" for graph in graphs.values()))
+    table.add_row("memory it took", *(gib(graph["peak_bytes"]) for graph in graphs.values()))
+    code = ("\n".join(graph["device_code"]) or "none" for graph in graphs.values())
+    table.add_row("device code", *(escape(lines) for lines in code))
+    return table
+
+
+_COUNTS = {
+    "bytes": "num_bytes",
+    "inputs": "num_inputs",
+    "outputs": "num_outputs",
+    "layers": "num_layers",
+    "in-place outputs": "num_aliases",
+    "streams": "num_streams",
+}
+
+
+def _table_by_graph(title: str, what: str, graphs: Iterable[str]) -> Table:
+    table = table_of(title, what)
+    for graph in graphs:
+        table.add_column(graph, justify="right", overflow="fold")
     return table
 
 

@@ -52,7 +52,7 @@ def test_the_text_says_what_was_built(plans_home):
     for op, count in {"linear": "22", "sparse_attention": "4", "rms_norm": "0"}.items():
         line = next(line for line in text.splitlines() if f" {op} " in line)
         assert count in line.split()
-    for part in ("num_inputs", "182", "num_streams", "seconds", "MiB", "8,192", "decode"):
+    for part in ("in-place outputs", " 182 ", "streams", "seconds", "MiB", "8,192", "decode"):
         assert part in text
 
 
@@ -112,7 +112,8 @@ def test_plans_of_the_library_are_to_be_run(plans_home, capsys):
     text = capsys.readouterr().out
     assert "plugins: the library, with headers of TensorRT 11.1.0" in text
     assert "twins" not in text
-    assert f"next: dsv4-trt generate --engine_dir {plans_home / 'one'} --token_ids 0" in text
+    following = f"dsv4-trt generate --engine_dir {plans_home / 'one'} --token_ids 0"
+    assert f"next, on a GPU of sm_120a: {following}" in text
 
 
 def test_a_native_bundle_has_no_plans(tmp_path):
