@@ -91,7 +91,12 @@ def build(job: PlanJob, tell: Tell) -> BuildRecord:
 def import_tensorrt(engine: str) -> Any:
     """The bindings of an engine's TensorRT, of a version that it was written for."""
     flavour = TENSORRT[engine]
-    trt = import_module(flavour.module)
+    try:
+        trt = import_module(flavour.module)
+    except (ImportError, OSError) as error:  # bindings without their library among them
+        raise ConfigError(
+            f"{flavour.module} can not be loaded: {error}; install {flavour.package}"
+        ) from error
     if not hasattr(trt, "Builder"):
         raise ConfigError(
             f"{flavour.module} {trt.__version__} has no builder; install {flavour.package}"

@@ -1,4 +1,4 @@
-"""A plugin's attributes as TensorRT's fields, and back."""
+"""A plugin's attributes as TensorRT's fields, and as the text by which it describes itself; and back."""
 
 from __future__ import annotations
 
@@ -49,6 +49,34 @@ def attributes(op: Op, fields: Iterable[Any]) -> dict[str, Attr]:
     if missing:
         raise PluginError(f"plugin '{op.name}' was given no fields {missing}")
     return {name: _value(spec, given[name]) for name, spec in op.attrs.items()}
+
+
+def description(op: Op, attrs: Mapping[str, Attr]) -> str:
+    """All attributes as text; the library's plugins write the same."""
+    return ", ".join(f"{name}={_text(spec, attrs[name])}" for name, spec in op.attrs.items())
+
+
+def described(op: Op, text: str) -> dict[str, Attr]:
+    """The attributes of a description."""
+    given = dict(part.split("=", 1) for part in text.split(", ")) if text else {}
+    if given.keys() != op.attrs.keys():
+        raise PluginError(
+            f"plugin '{op.name}' says that it has {sorted(given)}; expected {[*op.attrs]}"
+        )
+    return {name: _parsed(spec, given[name]) for name, spec in op.attrs.items()}
+
+
+def _text(spec: AttrSpec, value: Attr) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{np.float32(value):.9g}" if spec.type is float else str(int(value))
+
+
+def _parsed(spec: AttrSpec, text: str) -> Attr:
+    if spec.type is str:
+        return text
+    value: Attr = float(np.float32(text)) if spec.type is float else spec.type(int(text))
+    return value
 
 
 def _array(spec: AttrSpec, value: Attr) -> Any:

@@ -6,7 +6,8 @@ import re
 import struct
 from typing import Any
 
-from dsv4_trt.builder.lowering.fields import attributes
+from dsv4_trt.builder.lowering.fields import described
+from dsv4_trt.builder.lowering.layers import present
 from dsv4_trt.errors import BuildError
 from dsv4_trt.graph import Attr
 from dsv4_trt.plan_record import PlanLayer
@@ -23,7 +24,7 @@ _KERNEL = re.compile(
 
 
 def read_layers(trt: Any, network: Any) -> tuple[PlanLayer, ...]:
-    """Every layer of a network, with the attributes and aliases that its plugins say they have."""
+    """Every layer of a network, with the attributes that its plugins say they have."""
     return tuple(_read(trt, network.get_layer(index)) for index in range(network.num_layers))
 
 
@@ -38,9 +39,11 @@ def _read(trt: Any, layer: Any) -> PlanLayer:
     if kind == trt.LayerType.PLUGIN_V3:
         layer.__class__ = trt.IPluginV3Layer  # the bindings give the base class
         op, attrs = _read_plugin(trt, layer.plugin)
-        build = layer.plugin.get_capability_interface(trt.PluginCapabilityType.BUILD)
-        found = {i: build.get_aliased_input(i) for i in range(len(outputs))}
-        aliases = {outputs[i]: inputs[source] for i, source in found.items() if source >= 0}
+        read, written = present(OPS[op], attrs)
+        aliases = {
+            outputs[written.index(to)]: inputs[read.index(source)]
+            for to, source in OPS[op].aliases.items()
+        }
     return PlanLayer(
         name=name,
         kind=kind.name,
@@ -57,8 +60,9 @@ def _read_plugin(trt: Any, plugin: Any) -> tuple[str, dict[str, Attr]]:
     op = str(plugin.get_capability_interface(kinds.CORE).plugin_name)
     if op not in OPS:
         raise BuildError(f"the network has a plugin '{op}', which is no op of this version")
-    fields = plugin.get_capability_interface(kinds.RUNTIME).get_fields_to_serialize()
-    return op, attributes(OPS[op], fields)
+    # its fields can not be asked for: the bindings know those of plugins in Python alone
+    text = str(plugin.get_capability_interface(kinds.BUILD).metadata_string)
+    return op, described(OPS[op], text)
 
 
 def streams_of(layers: str, messages: str) -> tuple[int, dict[str, int]]:

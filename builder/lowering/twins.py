@@ -10,7 +10,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from dsv4_trt.builder.lowering.fields import attributes, field_names, value_fields
+from dsv4_trt.builder.lowering.fields import (
+    attributes,
+    description,
+    field_names,
+    value_fields,
+)
 from dsv4_trt.builder.lowering.twin_rules import (
     Expressions,
     is_allowed,
@@ -85,6 +90,7 @@ def _plugin_class(trt: Any, report: Report) -> type:
             op.check_attrs(attrs)
             self.op, self.attrs = op, attrs
             self._fields = value_fields(trt, op, attrs)
+            self.metadata_string = description(op, attrs)
             self.inputs = [p for p in op.inputs if p.exists(attrs)]
             self.outputs = [p for p in op.outputs if p.exists(attrs)]
             self.num_outputs = len(self.outputs)
