@@ -6,6 +6,7 @@ executor.py        the loop over steps; generation, update, metrics: what it kee
 schedule/          which sequences run in a step
 stepper.py         one step: step_arrays (metadata), kv/ (pages), engine
 engine.py          the interface; native, open, bundle, weights, slabs: the engine that is there
+cuda/, tensorrt/   engines on a GPU: kernels launched by us, or by TensorRT
 sampling/, text/   logits to tokens, tokens to text
 logits.py          the model's numbers for given prompts, without any of the above but the stepper
 """

@@ -20,7 +20,6 @@ class Context:
 
     def __init__(self, plan: Plan, profile: int, streams: Sequence[int]) -> None:
         self._plan = plan
-        self._memory_bytes = plan.activation_bytes(profile)
         self._memory: int | None = None
         self._bound: dict[str, Bound] = {}
         self._main, *side = streams
@@ -46,7 +45,7 @@ class Context:
     def run(self, base: int) -> None:
         """Put a step on the main stream, with activations from `base` on."""
         if base != self._memory:
-            self._context.set_device_memory(base, self._memory_bytes)
+            self._context.set_device_memory(base, self._plan.arena_bytes)
             self._memory = base
         ran = self._context.execute_async_v3(self._main)
         self._plan.check(ran, "run a step")

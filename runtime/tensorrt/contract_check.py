@@ -13,6 +13,7 @@ from dsv4_trt.errors import BundleMismatch
 from dsv4_trt.graph import Dim, Graph, Value, ValueKind
 from dsv4_trt.plan_record import ELEMENT_TYPES, PlanRecord, PlanTensor
 from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS
+from dsv4_trt.runtime.cuda.step_size import SIZE_NAMES
 
 
 def check_contract(trt: Any, engine: Any, graph: Graph, record: PlanRecord) -> None:
@@ -43,6 +44,12 @@ def _record_faults(graph: Graph, record: PlanRecord) -> Iterator[str]:
     read = {name for layer in record.layers for name in layer.inputs}
     for name in (*(inputs.keys() & read), *outputs):
         yield f"the record lacks '{name}', which the graph has"
+    if not record.profiles:
+        yield "the record has no profiles"
+    dims = {dim for tensor in record.inputs for dim in tensor.shape if isinstance(dim, str)}
+    for profile in record.profiles:
+        for name in sorted(dims.union(SIZE_NAMES) - profile.sizes.keys()):
+            yield f"profile '{profile.name}' of the record has no range of {name}"
     if _pairs(record) != _graph_pairs(graph):
         yield "its layers write other pools in place than the graph's nodes"
 

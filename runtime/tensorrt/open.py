@@ -20,4 +20,4 @@ def open_tensorrt_engine(bundle: Bundle, plan: KvPlan, **options: bool) -> Tenso
 def plan_arena_bytes(bundle: Bundle) -> int:
     """Activation memory of steps of every size; the plans are loaded for it, and let go."""
     library = device_library(plugins=True)
-    return max(load_plan(bundle, graph, library).most_bytes for graph in bundle.graphs)
+    return max(load_plan(bundle, graph, library).arena_bytes for graph in bundle.graphs)

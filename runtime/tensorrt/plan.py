@@ -33,22 +33,16 @@ class Plan:
         self.record = record
         self._bindings = bindings
         self._engine = engine
-        self._config = _context_config(bindings, engine)
+        self._kernels: Any = None  # that TensorRT-RTX has compiled for contexts so far
         self.inputs: dict[str, PlanTensor] = {tensor.name: tensor for tensor in record.inputs}
         self.names = {tensor.name for tensor in (*record.inputs, *record.outputs)}
-
-    @property
-    def most_bytes(self) -> int:
-        """Activation memory that steps of every profile fit in."""
-        return max(map(self.activation_bytes, range(len(self.record.profiles))))
-
-    def activation_bytes(self, profile: int) -> int:
-        """Activation memory of any step of a profile."""
-        return int(self._engine.get_device_memory_size_for_profile_v2(profile))
+        profiles = range(len(record.profiles))
+        # activations of any step: a context may ask for that of the largest profile, whatever its own
+        self.arena_bytes: int = max(map(engine.get_device_memory_size_for_profile_v2, profiles))
 
     def new_context(self) -> Any:
         """An execution context whose activation memory is the caller's."""
-        context = self._engine.create_execution_context(self._config)
+        context = self._engine.create_execution_context(self._context_config())
         self.check(context is not None, "make an execution context")
         return context
 
@@ -59,6 +53,25 @@ class Plan:
                 f"TensorRT can not {what} of graph '{self.record.graph}': "
                 f"{self._bindings.log.take_errors()}"
             )
+
+    def _context_config(self) -> Any:
+        """What a context is made with: activation memory is ours.
+
+        TensorRT-RTX compiles what is not a plugin on the user's GPU. Of that, one kernel for all shapes and
+        all contexts: no step waits for a compiler, or changes its numbers when one is done.
+        """
+        trt = self._bindings.trt
+        strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
+        if self._bindings.engine != "tensorrt-rtx":
+            return strategy
+        config = self._engine.create_runtime_config()
+        config.set_execution_context_allocation_strategy(strategy)
+        specialization = trt.DynamicShapesKernelSpecializationStrategy
+        config.dynamic_shapes_kernel_specialization_strategy = specialization.NONE
+        if self._kernels is None:
+            self._kernels = config.create_runtime_cache()
+        config.set_runtime_cache(self._kernels)
+        return config
 
     def profile_of(self, size: StepSize) -> int:
         """The first profile that holds a step of this size; raises `CapacityError` if none does."""
@@ -126,25 +139,6 @@ def _check_tensorrt(bundle: Bundle, record: BuildRecord, bindings: Bindings) -> 
             f"{record.tensorrt_version}, and {version} is installed, which does not load them; install "
             "that version or build the bundle again"
         )
-
-
-def _context_config(bindings: Bindings, engine: Any) -> Any:
-    """What contexts are made with: activation memory is ours.
-
-    TensorRT-RTX compiles what is not a plugin on the user's GPU. Of that, one kernel for all shapes, shared
-    by all contexts: no step waits for a compiler or changes its numbers when one is done.
-    """
-    trt = bindings.trt
-    strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-    if bindings.engine != "tensorrt-rtx":
-        return strategy
-    config = engine.create_runtime_config()
-    config.set_execution_context_allocation_strategy(strategy)
-    config.dynamic_shapes_kernel_specialization_strategy = (
-        trt.DynamicShapesKernelSpecializationStrategy.NONE
-    )
-    config.set_runtime_cache(config.create_runtime_cache())
-    return config
 
 
 def _holds(profile: Profile, name: Dim, found: int) -> bool:

@@ -43,16 +43,16 @@ class PlanProgram:
 
     def most_bytes(self, build: BuildSpec) -> int:
         """Bytes that suffice for steps of every size, of the build and of the plan."""
-        return self._plan.most_bytes
+        return self._plan.arena_bytes
 
     def resize(self, size: StepSize) -> int:
-        """Choose the profile of a step; returns the bytes of activations that its steps take.
+        """Choose the profile of a step; returns the bytes of arena, which are the same for all sizes.
 
         Raises `CapacityError` for a size that the plan was not built for.
         """
         self._profile = self._plan.profile_of(size)
         self._size = size
-        return self._plan.activation_bytes(self._profile)
+        return self._plan.arena_bytes
 
     def place(self, base: int, addresses: Mapping[str, int]) -> None:
         """Say where the arena is, and by name the step's inputs and outputs."""

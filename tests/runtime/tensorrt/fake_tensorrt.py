@@ -279,7 +279,7 @@ class IExecutionContext:
             for dim, found in zip(engine._tensors[name]["shape"], self._shapes[name], strict=True):
                 if isinstance(dim, str) and sizes.setdefault(dim, found) != found:
                     return f"dimension {dim} of {name} is {found}, elsewhere {sizes[dim]}"
-        needed = engine.get_device_memory_size_for_profile_v2(self._profile)
+        needed = max(engine._plan["memory"])  # documents differ on whether the profile's is enough
         address, size = self._memory
         if size < needed or address % 256 or not module.gpu.memory.holds(address, size):
             return f"{size} bytes of device memory at {address:#x}, of {needed}"

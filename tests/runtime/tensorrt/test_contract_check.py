@@ -99,6 +99,10 @@ def without(tensors, name):
     return tuple(tensor for tensor in tensors if tensor.name != name)
 
 
+def without_range(profile, name):
+    return replace(profile, sizes={k: v for k, v in profile.sizes.items() if k != name})
+
+
 def with_changed(tensors, name, **changes):
     return tuple(replace(t, **changes) if t.name == name else t for t in tensors)
 
@@ -119,6 +123,11 @@ def with_changed(tensors, name, **changes):
         (
             lambda r: {"inputs": with_changed(r.inputs, "block_table.swa", shape=(1, 2, 3))},
             r"'block_table\.swa' is recorded as INT32 \[1, 2, 3\], expected INT32 \['num_table_rows', 'p",
+        ),
+        (lambda r: {"profiles": ()}, r"the record has no profiles"),
+        (
+            lambda r: {"profiles": (r.profiles[0], without_range(r.profiles[1], "num_logits"))},
+            r"profile 'prefill' of the record has no range of num_logits",
         ),
         (
             lambda r: {"layers": tuple(replace(layer, aliases={}) for layer in r.layers)},

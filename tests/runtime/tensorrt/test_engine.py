@@ -100,8 +100,7 @@ def test_a_context_for_each_size_of_decode_and_each_profile(plan_dir, host):
     profiles = sorted(context._profile for context in contexts)
     assert profiles == [0, 0, 0, 0, 1]  # decodes of 1, 2 and 4, small mixed steps, prompts
     # activations of all are in one place
-    assert len({context._memory[0] for context in contexts}) == 1
-    assert {context._memory[1] for context in contexts} == {1 << 16, 1 << 20}
+    assert len({context._memory for context in contexts}) == 1
     weights = [name for name in engine.weights.placed if name != "embed.row_offset"]
     pools = [name for name in contexts[0]._addresses if name.startswith("kv.")]
     assert pools

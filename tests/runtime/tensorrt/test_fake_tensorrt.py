@@ -112,9 +112,9 @@ def context(plan_dir, host):
         if tensor["mode"] == "INPUT" and fake_tensorrt._is_sized(tensor):
             assert found.set_input_shape(name, shape)
         assert found.set_tensor_address(name, buffer.data_ptr())
-    arena = memory.empty(1 << 16, dtype=torch.int8)
+    arena = memory.empty(1 << 20, dtype=torch.int8)
     found.kept.append(arena)
-    found.set_device_memory(arena.data_ptr(), 1 << 16)
+    found.set_device_memory(arena.data_ptr(), 1 << 20)
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_ready_context_has_no_problem(context):
     ("spoil", "message"),
     [
         (lambda c: c.set_device_memory(c._memory[0], 100), "100 bytes of device memory"),
-        (lambda c: c.set_device_memory(12345 << 8, 1 << 16), "bytes of device memory at"),
+        (lambda c: c.set_device_memory(12345 << 8, 1 << 20), "bytes of device memory at"),
         (lambda c: c.set_tensor_address("head", 0), "head has no address"),
         (lambda c: c.set_input_shape("positions", (2,)), "dimension num_tokens of positions is 2"),
         (lambda c: c.set_optimization_profile_async(1, 7), "has no shape"),
