@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsv4_trt.builder.lowering import process
+from dsv4_trt.cli import plugins
 from dsv4_trt.cli.build_report import build_report
 from dsv4_trt.cli.build_text import print_build
 from dsv4_trt.contract import BuildSpec
@@ -63,6 +64,16 @@ def test_the_text_says_that_twins_do_not_run_and_what_does(plans_home):
     assert "dsv4-trt plugins build --arch sm_120a --tensorrt_include DIR" in text
     assert f"next: dsv4-trt inspect {plans_home / 'one'} --layers" in text
     assert "generate" not in text
+
+
+def test_the_remedy_for_twins_is_a_command_that_exists(plans_home, tmp_path):
+    line = next(x for x in (plans_home / "one.txt").read_text().splitlines() if "twins" in x)
+    words = line.partition("build again: ")[2].split()
+    assert words[:3] == ["dsv4-trt", "plugins", "build"]
+    arguments = [str(tmp_path) if word == "DIR" else word for word in words[3:]]
+    chosen = plugins.build.make_context("build", arguments).params
+    assert chosen["architectures"] == ("sm_120a",)
+    assert chosen["tensorrt_include"] == tmp_path
 
 
 def test_progress_goes_to_stderr(plans_home):
