@@ -14,6 +14,7 @@ from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import BuildError, ConfigError
 from dsv4_trt.graph import ValueKind
 from dsv4_trt.plan_record import BuildRecord
+from dsv4_trt.plugins.library_build import find_library
 from tests.builder.networks import BUILD, build, graphs, job
 
 CASES = [
@@ -202,3 +203,18 @@ def test_tensorrt_11_asks_for_its_gpu(tmp_path):
         run_job(tensorrt, tmp_path)
     assert "tensorrt" in str(caught.value).lower()
     assert BUILD.engine == "tensorrt-rtx"
+
+
+def test_the_library_s_plugins_make_the_network_that_their_twins_make(tmp_path):
+    """Where TensorRT's headers were there when the library was compiled, for whichever architecture."""
+    libraries = [find_library(target, plugins=True) for target in BUILD_TARGETS]
+    library = next((path for path in libraries if path is not None), None)
+    if library is None:
+        pytest.skip("no plugin library for sm_120a or sm_121a; TensorRT's headers are needed for one")
+    found, layout = graphs("tiny")
+    twins = build("tiny", "trunk", tmp_path)
+    record = run_job(replace(job(found["trunk"], layout), plugin_library=library), tmp_path)
+    plan = record.plans["trunk"]
+    assert record.is_runnable
+    assert plan.layers == twins.layers
+    assert plan.num_streams == twins.num_streams

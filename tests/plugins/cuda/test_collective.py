@@ -33,6 +33,8 @@ def tensors(count, shape, dtype="F32"):
 
 
 def fake(ranks, rank):
+    """Other ranks' tensors on the device too: what it does can be captured."""
+    ranks = [part.cuda() for part in ranks]
     return FakeNccl(ranks, rank, memory=device_memory).given_to(library())
 
 

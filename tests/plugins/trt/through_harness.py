@@ -8,6 +8,7 @@ as was planned, and what lies behind it must stay as it is.
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 
 import torch
@@ -92,8 +93,10 @@ class PluginRun:
 
         if captured:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                enqueue()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # of no rows
+                with torch.cuda.graph(graph):
+                    enqueue()
             graph.replay()
         else:
             enqueue()
