@@ -165,6 +165,11 @@ def test_sizes_not_known_yet_may_be_anything(create):
     assert gather.output_shapes([("R", "cols")]) == [("R", "cols*8")]
 
 
+def test_a_size_that_a_later_input_tells_is_known(create):
+    assert create("add_streams", []).output_shapes([("T", "h"), ("T", 4, 64)]) == [("T", 4, 64)]
+    assert create("add_streams", []).output_shapes([(8, 64), ("T", 4, "h")]) == [(8, 4, 64)]
+
+
 def test_leading_dimensions_that_are_known_are_the_output_s(create):
     assert linear(create).output_shapes([(2, 3, 256), *SHAPES[1:]]) == [(2, 3, 512)]
 
