@@ -1,7 +1,7 @@
 """Takes TensorRT plugins through their life without TensorRT, by the harness that is built beside them.
 
 Shapes and types are TensorRT's: dimensions of a block table in the order of memory, every type of one byte
-INT8 (`shown_shape`, `SHOWN_TYPES`).
+INT8 (`shown_shape`, `plan_record.ELEMENT_TYPES`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import PluginError
 from dsv4_trt.graph import Dim
 from dsv4_trt.plugins.harness_plugin import HarnessPlugin
@@ -20,13 +19,6 @@ from dsv4_trt.plugins.op_schema import Param
 from dsv4_trt.plugins.plugin_fields import Field, fields_arg, read_fields
 from dsv4_trt.plugins.plugin_structures import FieldsArg
 
-SHOWN_TYPES = {
-    DType.F32: "FLOAT",
-    DType.BF16: "BF16",
-    DType.I32: "INT32",
-    DType.I8: "INT8",
-    DType.F8_E4M3: "INT8",
-}
 _PHASES = {"build": 0, "runtime": 1}
 
 

@@ -17,17 +17,9 @@ from enum import StrEnum
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr, Dim, Graph, Node, Value, ValueKind
-from dsv4_trt.plan_record import PlanTensor
+from dsv4_trt.plan_record import ELEMENT_TYPES, PlanTensor
 from dsv4_trt.plugins.op_schema import Op
 from dsv4_trt.plugins.ops import OPS
-
-TYPES = {
-    DType.F32: "FLOAT",
-    DType.BF16: "BF16",
-    DType.I32: "INT32",
-    DType.I8: "INT8",
-    DType.F8_E4M3: "INT8",
-}
 
 
 class Kind(StrEnum):
@@ -174,4 +166,4 @@ def _like(
 
 
 def _tensor(name: str, dtype: DType, shape: tuple[Dim, ...]) -> PlanTensor:
-    return PlanTensor(name=name, dtype=TYPES[dtype], shape=shape)
+    return PlanTensor(name=name, dtype=ELEMENT_TYPES[dtype], shape=shape)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsv4_trt.builder.lowering.layers import TYPES
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import PluginError
 from dsv4_trt.graph import Attr
+from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.op_schema import Op, Param, terms
 
 
@@ -41,14 +41,14 @@ def output_types(op: Op, attrs: dict[str, Attr], types: list[str]) -> list[str]:
                 f"input '{param.name}' of plugin '{op.name}' is {found}; expected {expected}"
             )
     outputs = [p for p in op.outputs if p.exists(attrs)]
-    return [TYPES[op.resolve_dtype(p, known, attrs)] for p in outputs]
+    return [ELEMENT_TYPES[op.resolve_dtype(p, known, attrs)] for p in outputs]
 
 
 def _name(op: Op, param: Param, attrs: dict[str, Attr], known: dict[str, DType], found: str) -> str:
     """The type that an input has to have; a type variable takes what is found first."""
     if isinstance(param.dtype, str) and param.dtype.startswith("$") and param.dtype not in known:
         known[param.dtype] = _VARIABLE.get(found, DType.F32)
-    return TYPES[op.resolve_dtype(param, known, attrs)]
+    return ELEMENT_TYPES[op.resolve_dtype(param, known, attrs)]
 
 
 # bytes under a type variable are e4m3: no op takes I8 by one

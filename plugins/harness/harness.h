@@ -38,7 +38,8 @@ DSV4_HARNESS const char* dsv4_harness_messages();
 DSV4_HARNESS dsv4::harness::Library* dsv4_harness_open(const char* path);
 DSV4_HARNESS int32_t dsv4_harness_num_creators(const dsv4::harness::Library* library);
 DSV4_HARNESS dsv4::harness::Creator* dsv4_harness_creator(const dsv4::harness::Library* library, int32_t index);
-DSV4_HARNESS const char* dsv4_harness_creator_text(dsv4::harness::Creator* creator, int32_t which);  // name, version, namespace
+DSV4_HARNESS const char* dsv4_harness_creator_text(dsv4::harness::Creator* creator,
+                                                   int32_t which);  // name, version, namespace
 DSV4_HARNESS const dsv4::harness::Fields* dsv4_harness_creator_fields(dsv4::harness::Creator* creator);
 
 // Plugins are the caller's to destroy. Phase 0 is that of building, 1 that of running.

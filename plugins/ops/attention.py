@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dsv4_trt.dtypes import DType
 from dsv4_trt.contract import TABLE_ORDER
+from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr
 from dsv4_trt.model_spec import LayerKind
 from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param

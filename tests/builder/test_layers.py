@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from dsv4_trt.builder.lowering.layers import TYPES, Kind, lower, present
+from dsv4_trt.builder.lowering.layers import Kind, lower, present
 from dsv4_trt.contract import TABLE_ORDER
 from dsv4_trt.graph import ValueKind
+from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.ops import OPS
 from tests.builder.networks import MODELS, graphs
 
@@ -69,7 +70,7 @@ def test_types_and_shapes_are_those_of_the_graph_and_bytes_are_int8(case):
         if tensor.name not in graph.values:
             continue
         value = graph.values[tensor.name]
-        assert tensor.dtype == TYPES[value.dtype]
+        assert tensor.dtype == ELEMENT_TYPES[value.dtype]
         if tensor.name.startswith("block_table."):
             assert tensor.shape == tuple(value.shape[i] for i in TABLE_ORDER)
             assert isinstance(tensor.shape[2], int), "layers are known, and fastest in memory"

@@ -210,7 +210,9 @@ def test_the_library_s_plugins_make_the_network_that_their_twins_make(tmp_path):
     libraries = [find_library(target, plugins=True) for target in BUILD_TARGETS]
     library = next((path for path in libraries if path is not None), None)
     if library is None:
-        pytest.skip("no plugin library for sm_120a or sm_121a; TensorRT's headers are needed for one")
+        pytest.skip(
+            "no plugin library for sm_120a or sm_121a; TensorRT's headers are needed for one"
+        )
     found, layout = graphs("tiny")
     twins = build("tiny", "trunk", tmp_path)
     record = run_job(replace(job(found["trunk"], layout), plugin_library=library), tmp_path)

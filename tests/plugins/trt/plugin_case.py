@@ -1,10 +1,11 @@
 """An op call as TensorRT sees its plugin."""
 
 from dsv4_trt.dtypes import DType
+from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.library import set_tensor
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, shown_shape
+from dsv4_trt.plugins.plugin_harness import shown_shape
 from tests.plugins.graph_calls import dense
 
 
@@ -59,5 +60,5 @@ class PluginCase:
 
 def shown(params, tensors):
     """Types and shapes as TensorRT is shown them."""
-    types = [SHOWN_TYPES[DType(tensors[p.name][0])] for p in params]
+    types = [ELEMENT_TYPES[DType(tensors[p.name][0])] for p in params]
     return types, [shown_shape(p, tensors[p.name][1]) for p in params]

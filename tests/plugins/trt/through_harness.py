@@ -13,11 +13,12 @@ from functools import cache
 
 import torch
 
+from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.cuda_ops import DTYPES
 from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import SHOWN_TYPES, Harness, shown_shape
+from dsv4_trt.plugins.plugin_harness import Harness, shown_shape
 
 GUARD = 4096  # bytes behind the workspace
 ran: dict[str, int] = {}  # how many calls of each op were compared
@@ -105,7 +106,7 @@ class PluginRun:
 
     def type_of(self, param):
         tensors = self.before if param in self.params else self.expected
-        return SHOWN_TYPES[DTYPES[tensors[param.name].dtype]]
+        return ELEMENT_TYPES[DTYPES[tensors[param.name].dtype]]
 
     def shapes(self):
         return [(p, shown_shape(p, tuple(self.before[p.name].shape))) for p in self.params]
