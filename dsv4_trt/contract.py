@@ -26,6 +26,7 @@ GRAPH_FILE = "graph.json"
 WEIGHTS_DIR = "weights"
 GENERATION_CONFIG_FILE = "generation_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+MAX_SIZE = 2**22  # sequences or tokens that are built for: far more than a GPU holds, far below int32
 ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
 
 # dimensions of a block table, the slowest in memory first: layers of a column are neighbours
@@ -80,8 +81,8 @@ class BuildSpec:
                     f"{name} is {getattr(self, name)!r}; expected one of {', '.join(legal)}"
                 )
         for name in ("max_batch_size", "max_num_tokens", "max_seq_len"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+            if not 1 <= getattr(self, name) <= MAX_SIZE:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 to {MAX_SIZE}")
         if self.max_num_tokens < self.max_batch_size:
             raise ConfigError(
                 f"max_num_tokens {self.max_num_tokens} is below max_batch_size "

@@ -38,6 +38,8 @@ def test_build_spec_survives_json():
         ({"indexer_cache_dtype": "fp32"}, "expected one of fp4, fp8, bf16"),
         ({"max_batch_size": 0}, "max_batch_size is 0"),
         ({"max_num_tokens": -5}, "max_num_tokens is -5"),
+        ({"max_num_tokens": 2**22 + 1}, "max_num_tokens is 4194305; expected 1 to 4194304"),
+        ({"max_batch_size": 3 * 10**9}, "max_batch_size is 3000000000"),
         ({"max_seq_len": 0}, "max_seq_len is 0"),
         ({"max_batch_size": 9, "max_num_tokens": 8}, "below max_batch_size 9"),
     ],
