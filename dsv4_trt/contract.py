@@ -26,7 +26,7 @@ GRAPH_FILE = "graph.json"
 WEIGHTS_DIR = "weights"
 GENERATION_CONFIG_FILE = "generation_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
-MAX_SIZE = 2**22  # sequences or tokens that are built for: far more than a GPU holds, far below int32
+MAX_SIZE = 2**22  # sequences or tokens that are built for: more than a GPU holds, below int32
 ENCODER_REVISION = "v4-preview"  # which chat encoder the bundle expects
 
 # dimensions of a block table, the slowest in memory first: layers of a column are neighbours
