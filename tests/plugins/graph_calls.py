@@ -7,6 +7,7 @@ from dsv4_trt.builder.model.networks import mtp, trunk
 from dsv4_trt.builder.network import Network
 from dsv4_trt.kv_layout import solve
 from dsv4_trt.mapping import Mapping
+from dsv4_trt.plugins.library import set_tensor
 from dsv4_trt.plugins.op_schema import Op
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.precision import Precision
@@ -112,3 +113,12 @@ def dense(shape):
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def library_call(library, call):
+    """A call of the library with the shapes of an `OpCall` that has numbers alone, and no memory."""
+    made = library.call(call.op, call.attrs)
+    for arguments, tensors in ((made.inputs, call.inputs), (made.outputs, call.outputs)):
+        for name, (dtype, shape) in tensors.items():
+            set_tensor(arguments[name], 0, dtype, shape, dense(shape))
+    return made

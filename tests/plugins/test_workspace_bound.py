@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from dsv4_trt.errors import PluginError
-from dsv4_trt.plugins.library import load_library, set_tensor
+from dsv4_trt.plugins.library import load_library
 from dsv4_trt.plugins.library_build import find_library
-from tests.plugins.graph_calls import all_calls, dense
+from tests.plugins.graph_calls import all_calls, library_call
 
 CAPABILITIES = (90, 100, 103, 120, 121)
 CALLS = all_calls()
@@ -24,15 +24,6 @@ def library():
     if path is None:
         pytest.skip("no kernel library is built; `dsv4-trt plugins build --arch sm_90a` builds it")
     return load_library(path)
-
-
-def library_call(library, call):
-    """A call of the library with the shapes of an `OpCall`, and no memory."""
-    made = library.call(call.op, call.attrs)
-    for arguments, tensors in ((made.inputs, call.inputs), (made.outputs, call.outputs)):
-        for name, (dtype, shape) in tensors.items():
-            set_tensor(arguments[name], 0, dtype, shape, dense(shape))
-    return made
 
 
 def most(name):

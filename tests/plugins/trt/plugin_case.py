@@ -3,10 +3,8 @@
 from dsv4_trt.dtypes import DType
 from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.harness_plugin import Range, Tensor
-from dsv4_trt.plugins.library import set_tensor
 from dsv4_trt.plugins.plugin_fields import fields_of
 from dsv4_trt.plugins.plugin_harness import shown_shape
-from tests.plugins.graph_calls import dense
 
 
 class PluginCase:
@@ -47,15 +45,6 @@ class PluginCase:
         """Inputs of a profile in which run-time sizes go from `least` to `most`."""
         low, high = (PluginCase(self.call.sized(sizes)).input_shapes for sizes in (least, most))
         return [Range(*each) for each in zip(self.input_types, low, high, strict=True)]
-
-    def library_call(self, library, sizes):
-        """The same as a call of the library, without memory."""
-        call = self.call.sized(sizes)
-        made = library.call(call.op, call.attrs)
-        for arguments, tensors in ((made.inputs, call.inputs), (made.outputs, call.outputs)):
-            for name, (dtype, shape) in tensors.items():
-                set_tensor(arguments[name], 0, dtype, shape, dense(shape))
-        return made
 
 
 def shown(params, tensors):

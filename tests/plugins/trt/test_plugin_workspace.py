@@ -15,7 +15,7 @@ from dsv4_trt.plugins.harness_plugin import NO_WORKSPACE
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.precision import Precision
 from dsv4_trt.presets import PRO
-from tests.plugins.graph_calls import GRAPHS, OpCall, graph_calls, sample_call
+from tests.plugins.graph_calls import GRAPHS, OpCall, graph_calls, library_call, sample_call
 from tests.plugins.trt.plugin_case import PluginCase
 
 
@@ -38,10 +38,12 @@ def test_no_launch_of_a_profile_needs_more_than_is_reserved(create, library, nam
         ranges = case.ranges(least, most)
         plugin.configure(ranges)
         reserved = plugin.workspace(ranges)
-        assert reserved == library.workspace_bound(case.library_call(library, most), capability)
+        assert reserved == library.workspace_bound(
+            library_call(library, call.sized(most)), capability
+        )
         for _ in range(25):
             sizes = {size: draw.randint(least[size], most[size]) for size in call.sizes}
-            made = case.library_call(library, sizes)
+            made = library_call(library, call.sized(sizes))
             here = library.workspace_on(made, capability, draw.randint(1, 192))
             assert here <= reserved
             needed = max(needed, here)
