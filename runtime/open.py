@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsv4_trt.errors import ConfigError
+from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.runtime.engine import Engine
 
 if TYPE_CHECKING:
@@ -31,9 +31,11 @@ def open_engine(bundle: Bundle, plan: KvPlan, *, device: str = "auto") -> Engine
 
 def device_for(bundle: Bundle, device: str) -> str:
     """`resolve_device` for a bundle: an error, too, where it can not run on that device."""
+    check_runnable(bundle)
     found = resolve_device(device)
     if found == "cuda":
         check_one_rank(bundle)
+        check_gpu(bundle)
     elif bundle.record is not None:
         raise ConfigError(
             f"the bundle {bundle.path} is built for engine '{bundle.build.engine}', and plans run on a "
@@ -42,12 +44,33 @@ def device_for(bundle: Bundle, device: str) -> str:
     return found
 
 
+def check_runnable(bundle: Bundle) -> None:
+    """Raise `BundleMismatch` for plans of twins, which run nowhere."""
+    if bundle.record is not None and not bundle.record.is_runnable:
+        raise BundleMismatch(
+            f"the plans of {bundle.path} were built without the plugin library, to check that the network "
+            "builds, and can not run; compile the library with TensorRT's headers (`dsv4-trt plugins "
+            "build`, TENSORRT_INCLUDE_DIR) and build the bundle again"
+        )
+
+
+def check_gpu(bundle: Bundle) -> None:
+    """Raise `BundleMismatch` for plans of another GPU than this machine's."""
+    found = device_architecture()
+    if bundle.record is not None and found != bundle.record.target:
+        raise BundleMismatch(
+            f"the plans of {bundle.path} are for {bundle.record.target}, this machine's GPU is {found}; "
+            f"build for it with --target {found}, or with --engine native"
+        )
+
+
 def check_one_rank(bundle: Bundle) -> None:
-    """Raise `ConfigError` for a bundle of several ranks: they run on a CPU only."""
+    """Raise `ConfigError` for a bundle of several ranks: they run on a CPU only, and plans nowhere."""
     if bundle.mapping.world_size > 1:
+        elsewhere = "use --device cpu, or " if bundle.record is None else ""
         raise ConfigError(
             f"the bundle {bundle.path} has {bundle.mapping.world_size} ranks; this version runs "
-            "one rank on a GPU: use --device cpu, or convert with --tp_size 1"
+            f"one rank on a GPU: {elsewhere}convert with --tp_size 1"
         )
 
 

@@ -10,7 +10,7 @@ from dsv4_trt.plan_record import BuildRecord, PlanRecord, PlanTensor, Profile
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.cuda.step_size import StepSize
-from dsv4_trt.runtime.open import device_architecture
+from dsv4_trt.runtime.open import check_gpu, check_runnable
 from dsv4_trt.runtime.tensorrt.bindings import Bindings, load_bindings, register_plugins
 from dsv4_trt.runtime.tensorrt.contract_check import check_contract
 
@@ -101,7 +101,8 @@ def load_plan(bundle: Bundle, graph: Graph, library: Library) -> Plan:
     """
     record = bundle.record
     assert record is not None, "a bundle without plans"
-    _check_runnable(bundle, record)
+    check_runnable(bundle)
+    check_gpu(bundle)
     bindings = load_bindings(record.engine)
     _check_tensorrt(bundle, record, bindings)
     register_plugins(bindings, library)
@@ -114,21 +115,6 @@ def load_plan(bundle: Bundle, graph: Graph, library: Library) -> Plan:
     plan_record = record.plans[graph.name]
     check_contract(bindings.trt, engine, graph, plan_record)
     return Plan(bindings, engine, plan_record)
-
-
-def _check_runnable(bundle: Bundle, record: BuildRecord) -> None:
-    if not record.is_runnable:
-        raise BundleMismatch(
-            f"the plans of {bundle.path} were built without the plugin library, to check that the network "
-            "builds, and can not run; compile the library with TensorRT's headers (`dsv4-trt plugins "
-            "build`, TENSORRT_INCLUDE_DIR) and build the bundle again"
-        )
-    found = device_architecture()
-    if found != record.target:
-        raise BundleMismatch(
-            f"the plans of {bundle.path} are for {record.target}, this machine's GPU is {found}; build "
-            f"for it with --target {found}, or with --engine native"
-        )
 
 
 def _check_tensorrt(bundle: Bundle, record: BuildRecord, bindings: Bindings) -> None:

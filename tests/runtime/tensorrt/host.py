@@ -7,10 +7,11 @@ from pathlib import Path
 import torch
 
 from dsv4_trt.kv_plan import plan_for_sequences
+from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda import driver
 from dsv4_trt.runtime.cuda import network as network_module
-from dsv4_trt.runtime.tensorrt import bindings, plan
+from dsv4_trt.runtime.tensorrt import bindings
 from dsv4_trt.runtime.tensorrt.engine import TensorRTEngine
 from tests.runtime.cuda.host_gpu import Stream, read
 from tests.runtime.tensorrt.fake_tensorrt import FakeTensorRT
@@ -110,7 +111,7 @@ class Host:
         self.trt.plugin_libraries.add(str(self.library.path))
         bindings.load_bindings.cache_clear()
         monkeypatch.setattr(bindings, "import_module", lambda module: {name: self.trt}[module])
-        monkeypatch.setattr(plan, "device_architecture", lambda: TARGET)
+        monkeypatch.setattr(runtime_open, "device_architecture", lambda: TARGET)
 
     def open(self, path, lens=(300, 300, 300, 300), **options):
         """The engine of a bundle with plans."""

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from dsv4_trt.cli import kernels
 from dsv4_trt.contract import CONFIG_FILE, MANIFEST_FILE, PLAN_FILE
 from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.kv_plan import plan_for_sequences
@@ -106,11 +107,28 @@ def test_commands_say_so_before_anything_is_loaded(plan_dir, tmp_path):
 def test_the_engine_of_a_bundle_is_the_one_that_it_was_built_for(plan_dir, native_dir, monkeypatch):
     pytest.importorskip("cuda.bindings")
     monkeypatch.setattr(runtime_open, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(runtime_open, "device_architecture", lambda: TARGET)
     monkeypatch.setattr("dsv4_trt.runtime.cuda.open.open_cuda_engine", lambda *_: "kernels")
     monkeypatch.setattr("dsv4_trt.runtime.tensorrt.open.open_tensorrt_engine", lambda *_: "plans")
     for path, engine in ((native_dir, "kernels"), (plan_dir, "plans")):
         bundle = open_bundle(path)
         assert runtime_open.open_engine(bundle, plan_for_sequences(bundle.layout, [9])) == engine
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_plans_of_twins_run_on_no_device(copy, monkeypatch, device):
+    rewrite(copy, PLAN_FILE, lambda d: d.update(plugins=""))
+    monkeypatch.setattr(runtime_open, "resolve_device", lambda _: device)
+    with pytest.raises(BundleMismatch, match=r"built without the plugin library.* can not run"):
+        run_cli("generate", "--engine_dir", copy, "--token_ids", "1,2")
+
+
+def test_no_kernels_are_compiled_for_plans_of_another_gpu(plan_dir, monkeypatch):
+    monkeypatch.setattr(runtime_open, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
+    monkeypatch.setattr(kernels, "compile_kernels", lambda *_, **__: pytest.fail("compiles"))
+    with pytest.raises(BundleMismatch, match=r"are for sm_120a, this machine's GPU is sm_90a"):
+        kernels.prepare_kernels(open_bundle(plan_dir), "cuda")
 
 
 def test_several_ranks_are_refused(plan_dir, monkeypatch):
@@ -121,7 +139,7 @@ def test_several_ranks_are_refused(plan_dir, monkeypatch):
 
     monkeypatch.setattr(runtime_open, "resolve_device", lambda device: "cuda")
     several = replace(open_bundle(plan_dir), mapping=Mapping(tp_size=2))
-    with pytest.raises(ConfigError, match=r"2 ranks"):
+    with pytest.raises(ConfigError, match=r"2 ranks; .* on a GPU: convert with --tp_size 1"):
         llm_open.open_executor(several, None, KvCacheConfig(), "cuda", 1)
 
 

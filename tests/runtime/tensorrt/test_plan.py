@@ -16,10 +16,10 @@ from dsv4_trt.errors import (
     MissingDependency,
     PluginError,
 )
+from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda.step_size import StepSize
 from dsv4_trt.runtime.tensorrt import bindings
-from dsv4_trt.runtime.tensorrt import plan as plan_module
 from dsv4_trt.runtime.tensorrt.plan import load_plan
 from tests.runtime.tensorrt.host import FakeLibrary, Host
 from tests.runtime.tensorrt.plans import rewrite, write
@@ -54,7 +54,7 @@ def test_plans_of_twins_are_refused(bundle, host):
 def test_plans_for_another_gpu_are_refused(bundle, host, monkeypatch):
     with pytest.raises(BundleMismatch, match="for sm_121a, this machine's GPU is sm_120a"):
         load(host, bundle, target="sm_121a")
-    monkeypatch.setattr(plan_module, "device_architecture", lambda: "sm_90a")
+    monkeypatch.setattr(runtime_open, "device_architecture", lambda: "sm_90a")
     with pytest.raises(
         BundleMismatch, match=r"sm_120a, .* sm_90a; build for it with --target sm_90a"
     ):
