@@ -19,6 +19,7 @@ from dsv4_trt.cli.doctor_tensorrt import (
     plugin_libraries,
     possible_plans,
 )
+from dsv4_trt.targets import ARCHITECTURES
 
 Findings = dict[str, Any]
 
@@ -178,7 +179,7 @@ def _nvcc() -> Findings | None:
 
 def _kernels() -> Findings:
     """Which kernel libraries are built, by architecture; or the one that is used for all."""
-    from dsv4_trt.plugins.library_build import ARCHITECTURES, find_library
+    from dsv4_trt.plugins.library_build import find_library
 
     if os.environ.get("DSV4_PLUGIN_LIBRARY"):
         return {"DSV4_PLUGIN_LIBRARY": str(find_library("any"))}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dsv4_trt.errors import ConfigError, PluginError
-from dsv4_trt.targets import TENSORRT, check_version
+from dsv4_trt.targets import ARCHITECTURES, TENSORRT, check_version
 
 Findings = dict[str, Any]
 
@@ -56,7 +56,7 @@ def _bindings(engine: str) -> Findings:
 
 def plugin_libraries() -> list[Findings]:
     """Libraries that are built, or the one that is used for all, with the headers of their plugins."""
-    from dsv4_trt.plugins.library_build import ARCHITECTURES, find_library
+    from dsv4_trt.plugins.library_build import find_library
 
     if os.environ.get("DSV4_PLUGIN_LIBRARY"):
         found = {"any": find_library("any")}

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
 
 from dsv4_trt.cli.kernels import compile_kernels
 from dsv4_trt.cli.options import json_option, option
+from dsv4_trt.cli.published import published
+from dsv4_trt.targets import ARCHITECTURES
 
 
 def _architectures(
     _: click.Context, __: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    from dsv4_trt.plugins.library_build import ARCHITECTURES
-
     if value is None:
         return None
     named = tuple(part.strip() for part in value.split(","))
@@ -42,7 +43,7 @@ def command() -> None:
     "architectures",
     callback=_architectures,
     metavar="LIST",
-    help="sm_90a, sm_100a, sm_103a, sm_120a, sm_121a, with commas [default: this machine's GPU].",
+    help=f"{', '.join(ARCHITECTURES)}, with commas [default: this machine's GPU].",
 )
 @option(
     "--output",
@@ -83,9 +84,10 @@ def build(
     chosen = architectures or (_this_gpu(),)
     include = tensorrt_include or headers_in_environment()
     version = headers_version(include) if include is not None else None
-    path = compile_kernels(chosen, tensorrt_include=include, force=force, jobs=jobs)
-    if output is not None:
-        _copy(path, output)
+    with _copy_to(output) as copy:
+        path = compile_kernels(chosen, tensorrt_include=include, force=force, jobs=jobs)
+        if copy is not None:
+            shutil.copy(path, copy)
     if as_json:
         found = {"library": str(path), "architectures": list(chosen), "tensorrt": version}
         click.echo(json.dumps(found))
@@ -94,19 +96,16 @@ def build(
     click.echo(
         f"TensorRT plugins: built with the headers of TensorRT {version} in {include}"
         if version
-        else "TensorRT plugins: not built, --tensorrt_include names no headers of TensorRT"
+        else "TensorRT plugins: not built; they need TensorRT's headers: --tensorrt_include DIR"
     )
 
 
-def _copy(path: Path, output: Path) -> None:
-    """A whole copy, or none."""
+def _copy_to(output: Path | None) -> AbstractContextManager[Path | None]:
+    """Where a copy is to be written; a place that can not be written is refused before minutes of work."""
+    if output is None:
+        return nullcontext()
     output.parent.mkdir(parents=True, exist_ok=True)
-    part = output.with_name(f".{output.name}.part")
-    try:
-        shutil.copy(path, part)
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)
+    return published("--output", output)
 
 
 def _this_gpu() -> str:

@@ -24,12 +24,12 @@ from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins.schema_header import schema_header
 from dsv4_trt.plugins.table_header import table_header
 from dsv4_trt.plugins.tensorrt_headers import headers_version
+from dsv4_trt.targets import ARCHITECTURES
 
 SOURCES = Path(__file__).resolve().parent
 LIBRARY_FILE = "libdsv4_plugins.so"
 HARNESS_FILE = "libdsv4_plugin_harness.so"  # beside it, where it has TensorRT plugins
 LOG_FILE = "build.log"  # beside it: the compiler's output as it comes
-ARCHITECTURES = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _FOLDER_PREFIX = "build-"
 _SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
 _COMPILED = re.compile(r"\[\d+/\d+\] Building ")  # a file, and not the op table or the link
