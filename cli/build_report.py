@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsv4_trt.cli.engine_report import Report, engine_report
+from dsv4_trt.cli.engine_report import Report, engine_report, profiles_report
 from dsv4_trt.targets import TENSORRT
 
 if TYPE_CHECKING:
@@ -23,13 +23,12 @@ def build_report(output_dir: Path, world_size: int, record: BuildRecord | None) 
 
 def dry_run_report(output_dir: Path, found: DryRun) -> Report:
     """The same of a bundle that was not built."""
-    profiles = {p.name: {k: list(v) for k, v in p.sizes.items()} for p in found.profiles}
     has_plans = found.engine in TENSORRT
     return {
         "output_dir": str(output_dir),
         "dry_run": True,
         **asdict(found),
         "is_runnable": not has_plans or found.plugin_library is not None,
-        "profiles": profiles,
+        "profiles": profiles_report(found.profiles),
         "files": list(found.files),
     }

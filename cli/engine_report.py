@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dsv4_trt.plan_record import BuildRecord, PlanRecord
+from dsv4_trt.plan_record import BuildRecord, PlanRecord, Profile
 
 Report = dict[str, Any]
 
@@ -39,6 +40,11 @@ def layers_report(record: BuildRecord) -> Report:
     }
 
 
+def profiles_report(profiles: Iterable[Profile]) -> Report:
+    """By profile the range of each run-time size."""
+    return {p.name: {size: list(found) for size, found in p.sizes.items()} for p in profiles}
+
+
 def _plan(plan: PlanRecord) -> Report:
     return {
         "num_bytes": plan.nbytes,
@@ -48,7 +54,7 @@ def _plan(plan: PlanRecord) -> Report:
         "plugins": plan.num_plugins,
         "native_layers": dict(Counter(x.kind.lower() for x in plan.layers if x.op is None)),
         "num_aliases": sum(len(layer.aliases) for layer in plan.layers),
-        "profiles": {p.name: {k: list(v) for k, v in p.sizes.items()} for p in plan.profiles},
+        "profiles": profiles_report(plan.profiles),
         "num_streams": plan.num_streams,
         "device_code": list(plan.device_code),
         "seconds": plan.seconds,

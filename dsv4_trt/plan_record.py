@@ -6,6 +6,7 @@ run-time dimensions have the graph's names.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,6 +53,12 @@ class Profile:
     name: str  # "decode" or "prefill"
     sizes: dict[str, tuple[int, int, int]]
 
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Profile:
+        """Read what `asdict` gave."""
+        sizes = {name: (each[0], each[1], each[2]) for name, each in data["sizes"].items()}
+        return Profile(name=data["name"], sizes=sizes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
@@ -65,18 +72,14 @@ class PlanRecord:
     profiles: tuple[Profile, ...]
     num_streams: int  # that TensorRT chose, the main one among them
     stream_of: dict[str, int]  # by layer, as TensorRT calls it after fusing
-    device_code: tuple[str, ...]  # GPU architectures of the machine code in the plan
+    device_code: tuple[str, ...]  # GPUs of machine code, names of sources
     seconds: float
     peak_bytes: int  # of host memory, of the process that built it
 
     @property
     def num_plugins(self) -> dict[str, int]:
         """How many plugins of each op."""
-        found: dict[str, int] = {}
-        for layer in self.layers:
-            if layer.op is not None:
-                found[layer.op] = found.get(layer.op, 0) + 1
-        return found
+        return dict(Counter(layer.op for layer in self.layers if layer.op is not None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +115,7 @@ def _plan(data: dict[str, Any]) -> PlanRecord:
         PlanLayer(**{**layer, "inputs": tuple(layer["inputs"]), "outputs": tuple(layer["outputs"])})
         for layer in data["layers"]
     )
-    profiles = tuple(
-        Profile(name=p["name"], sizes={k: (v[0], v[1], v[2]) for k, v in p["sizes"].items()})
-        for p in data["profiles"]
-    )
+    profiles = tuple(map(Profile.from_json, data["profiles"]))
     read = {"layers": layers, "profiles": profiles, "device_code": tuple(data["device_code"])}
     return PlanRecord(**{**data, **tensors, **read})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class PlanJob:
             "engine": self.engine,
             "target": self.target,
             "graph": self.graph.to_json(),
-            "profiles": [{"name": p.name, "sizes": p.sizes} for p in self.profiles],
+            "profiles": [asdict(profile) for profile in self.profiles],
             **{name: None if path is None else str(path) for name, path in paths.items()},
         }
 
@@ -39,15 +39,11 @@ class PlanJob:
         paths: dict[str, Any] = {
             name: None if data[name] is None else Path(data[name]) for name in _PATHS
         }
-        profiles = (
-            Profile(name=p["name"], sizes={k: (v[0], v[1], v[2]) for k, v in p["sizes"].items()})
-            for p in data["profiles"]
-        )
         return PlanJob(
             engine=data["engine"],
             target=data["target"],
             graph=Graph.from_json(data["graph"]),
-            profiles=tuple(profiles),
+            profiles=tuple(map(Profile.from_json, data["profiles"])),
             **paths,
         )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-_COPY = (
-    "nserting cop"  # "Inserting copy/copies before plugin ...": a tensor with two in-place users
-)
+# "Inserting copy/copies before plugin ...": a tensor with two in-place users
+_COPY = "nserting cop"
 _LAYERS = "Layers:\n"  # begins the list of what the plan consists of, which is logged as verbose
 
 
