@@ -15,11 +15,12 @@ def published(option: str, output: Path, *suffixes: str) -> Iterator[Path]:
     """A file beside `output` that takes its place at the end, or goes away on any error.
 
     It is there from the start, so that a place that can not be written costs no work. Raises
-    `ConfigError`, which names `option`, for such a place and for a name of another suffix.
+    `ConfigError`, which names `option`, for such a place and for a name of another suffix than is
+    given, if any is.
     """
     if output.is_dir():
         raise ConfigError(f"{option} {output} is a folder; expected the name of a file")
-    if output.suffix not in suffixes:
+    if suffixes and output.suffix not in suffixes:
         raise ConfigError(
             f"{option} {output} does not end in {' or '.join(suffixes)}, which is the format it gets; "
             "name it so"

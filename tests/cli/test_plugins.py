@@ -62,6 +62,15 @@ def test_a_copy_that_fails_leaves_what_was_there(tmp_path, built, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "lib.so"]
 
 
+@pytest.mark.parametrize("place", ["file/lib.so", "x" * 300])
+def test_a_place_that_can_not_be_written_is_refused_before_the_work(tmp_path, built, place):
+    (tmp_path / "file").write_bytes(b"a file")
+    result = run("--arch", "sm_90a", "--output", tmp_path / place)
+    assert isinstance(result.exception, OSError | ConfigError)
+    assert built == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "file"]
+
+
 def test_a_folder_as_output_is_refused_before_the_work(tmp_path, built):
     result = run("--arch", "sm_90a", "--output", tmp_path)
     assert result.exit_code == 2
