@@ -28,7 +28,8 @@ def print_build(report: Report) -> None:
     if plans is not None:
         print_engine(console, plans)
     place, following = "", f"inspect {output_dir} --layers"
-    if plans is None or plans["is_runnable"]:
+    # a GPU runs one rank in this version
+    if plans is None or (plans["is_runnable"] and report["world_size"] == 1):
         prompt = "--prompt 'Hello'" if TOKENIZER_FILES[0] in files else "--token_ids 0"
         following = f"generate --engine_dir {output_dir} {prompt}"
         place = f", on a GPU of {plans['target']}" if plans else ""

@@ -125,6 +125,8 @@ def test_plans_of_the_library_are_to_be_run(plans_home, capsys):
     assert "twins" not in text
     following = f"dsv4-trt generate --engine_dir {plans_home / 'one'} --token_ids 0"
     assert f"next, on a GPU of sm_120a: {following}" in text
+    print_build(build_report(plans_home / "one", 2, record))
+    assert f"next: dsv4-trt inspect {plans_home / 'one'} --layers" in capsys.readouterr().out
 
 
 def test_a_native_bundle_has_no_plans(tmp_path):
