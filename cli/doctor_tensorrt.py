@@ -25,8 +25,12 @@ print(trt.__version__, hasattr(trt, "Builder"))
 """
 _READ_LIBRARY = """
 import pathlib, sys
+from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins.library import load_library
-print(load_library(pathlib.Path(sys.argv[1])).tensorrt_version)
+try:
+    print(load_library(pathlib.Path(sys.argv[1])).tensorrt_version)
+except PluginError as error:
+    sys.exit(str(error))
 """
 
 
@@ -59,7 +63,7 @@ def plugin_libraries() -> list[Findings]:
     from dsv4_trt.plugins.library_build import find_library
 
     if os.environ.get("DSV4_PLUGIN_LIBRARY"):
-        found = {"any": find_library("any")}
+        found = {"whatever it was built for": find_library("any")}
     else:
         found = {
             name: find_library(name, plugins=True) or find_library(name) for name in ARCHITECTURES
@@ -73,7 +77,7 @@ def _library(architecture: str, path: Path) -> Findings:
         headers = _run(_READ_LIBRARY, str(path)).strip() or None
         problem = "" if headers else "no TensorRT plugins: it was built without TensorRT's headers"
     except (RuntimeError, subprocess.SubprocessError) as error:
-        problem = f"can not be loaded: {error}"
+        problem = str(error)
     about = {"architecture": architecture, "library": str(path)}
     return {**about, "tensorrt_headers": headers, "problem": problem}
 
@@ -100,14 +104,20 @@ def possible_plans(
     unknown = "it could not be looked at"
     rtx = problem.get("tensorrt-rtx", unknown) or ("" if has_onnx else "onnx is not installed")
     full = problem.get("tensorrt", unknown) or ("" if has_gpu else "torch sees no CUDA device")
-    runs = any(library["tensorrt_headers"] for library in libraries)
+    runs_on = [library["architecture"] for library in libraries if library["tensorrt_headers"]]
+    known = ", ".join(name for name in runs_on if name in ARCHITECTURES)
+    named = "what DSV4_PLUGIN_LIBRARY names is " if os.environ.get("DSV4_PLUGIN_LIBRARY") else ""
     no_plugins = (
-        "no library with plugins; `dsv4-trt plugins build --tensorrt_include DIR` makes one"
+        f"{named}no library with plugins; `dsv4-trt plugins build --tensorrt_include DIR` makes one"
     )
     return [
         ("building TensorRT-RTX plans", not rtx, f"tensorrt_rtx: {rtx}"),
         ("building TensorRT plans", not full, f"tensorrt: {full}"),
-        ("building plans that run", runs, no_plugins),
+        (
+            "building plans that run" + (f" on {known}" if known else ""),
+            bool(runs_on),
+            no_plugins,
+        ),
     ]
 
 

@@ -102,8 +102,9 @@ class Library:
         try:
             self._c = ctypes.CDLL(str(path))
         except OSError as error:
+            why = str(error).removeprefix(f"{path}: ")
             raise PluginError(
-                f"{path} can not be loaded: {error}; build it again with `dsv4-trt plugins build`"
+                f"{path} can not be loaded: {why}; build it again with `dsv4-trt plugins build`"
             ) from error
         try:
             self._c.dsv4_last_error.restype = ctypes.c_char_p
@@ -112,8 +113,9 @@ class Library:
             self._c.dsv4_tensorrt_version.restype = ctypes.c_char_p
             self.tensorrt_version: str = self._c.dsv4_tensorrt_version().decode()
         except (AttributeError, TypeError, ValueError, KeyError) as error:  # of another form
+            why = str(error).removeprefix(f"{path}: ")
             raise PluginError(
-                f"{path} is not this version's kernel library: {error}; build it again with "
+                f"{path} is not this version's kernel library: {why}; build it again with "
                 "`dsv4-trt plugins build`"
             ) from error
         self._ops = {name: self._find(name) for name in OPS}

@@ -72,7 +72,7 @@ def find_library(architecture: str, *, plugins: bool = False) -> Path | None:
                 f"DSV4_PLUGIN_LIBRARY names {named}, which is no file; name a kernel library that "
                 "`dsv4-trt plugins build --output` wrote, or unset it"
             )
-        return Path(named)
+        return Path(named).absolute()  # the linker looks a bare name up elsewhere
     others = [other for other in ARCHITECTURES if other != architecture]
     built_for = [
         (architecture, *more)

@@ -144,6 +144,9 @@ def test_the_library_that_is_named_is_the_one_that_is_shown(monkeypatch, tmp_pat
     assert "which is no file" in findings()["kernels"]["error"]
     library.touch()
     assert findings()["kernels"] == {"DSV4_PLUGIN_LIBRARY": str(library)}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", library.name)
+    assert findings()["kernels"] == {"DSV4_PLUGIN_LIBRARY": str(library)}
 
 
 def bindings(engine):
@@ -219,12 +222,21 @@ def test_what_stands_in_the_way_of_plans(monkeypatch):
         {"engine": "tensorrt", "builder": True, "problem": ""},
         {"engine": "tensorrt-rtx", "builder": True, "problem": ""},
     ]
-    runs = [{"tensorrt_headers": None}, {"tensorrt_headers": "11.1.0"}]
+    monkeypatch.delenv("DSV4_PLUGIN_LIBRARY", raising=False)
+    runs = [
+        {"architecture": "sm_90a", "tensorrt_headers": None},
+        {"architecture": "sm_120a", "tensorrt_headers": "11.1.0"},
+    ]
     rtx, full, runnable = plans(found)
-    assert set(plans(found, runs).values()) == {"yes"}
+    assert plans(found, runs) == {
+        **dict.fromkeys([rtx, full], "yes"),
+        "building plans that run on sm_120a": "yes",
+    }
     assert "onnx is not installed" in plans(found, has_onnx=False)[rtx]
     assert "no CUDA device" in plans(found, has_gpu=False)[full]
     assert "plugins build --tensorrt_include" in plans(found, runs[:1])[runnable]
+    monkeypatch.setenv("DSV4_PLUGIN_LIBRARY", "/nonexistent")
+    assert "DSV4_PLUGIN_LIBRARY names is no library with plugins" in plans(found)[runnable]
     found[0]["builder"] = False
     assert "it has no builder" in plans(found)[full]
     found[1]["problem"] = "not installed"
@@ -248,7 +260,12 @@ def test_tensorrt_is_not_imported_here():
     [
         ("print('11.1.0')", "11.1.0", ""),
         ("print('')", None, "it was built without TensorRT's headers"),
-        (doctor_tensorrt._READ_LIBRARY, None, "can not be loaded: dsv4_trt.errors.PluginError: "),
+        (
+            doctor_tensorrt._READ_LIBRARY,
+            None,
+            "kernels.so can not be loaded: file too short; build",
+        ),
+        ("import os; os.abort()", None, "its process ended with status -6"),
     ],
 )
 def test_libraries_with_and_without_plugins(monkeypatch, tmp_path, says, headers, problem):
