@@ -25,6 +25,7 @@ from dsv4_trt.contract import (
     WEIGHTS_DIR,
     BuildSpec,
     engine_file,
+    is_block_table,
     pool_bucket,
 )
 from dsv4_trt.convert.staging import check_output
@@ -115,7 +116,7 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 def _what(value: Value) -> str:
     if value.kind is ValueKind.INPUT:
-        return "block_tables" if value.name.startswith("block_table.") else "step"
+        return "block_tables" if is_block_table(value.name) else "step"
     return {ValueKind.WEIGHT: "weights", ValueKind.KV: "pools"}[value.kind]
 
 

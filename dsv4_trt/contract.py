@@ -36,6 +36,11 @@ PLAN_FILE = "plan.json"  # what a build of TensorRT plans recorded
 BUILD_LOG_FILE = "build.log"
 
 
+def is_block_table(name: str) -> bool:
+    """Whether a graph's input of this name is a block table."""
+    return name.startswith("block_table.")
+
+
 def rank_file(rank: int) -> str:
     """Name of one rank's weights inside a checkpoint or a bundle's weights folder."""
     return f"rank{rank}.safetensors"

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dsv4_trt.contract import TABLE_ORDER, is_block_table
 from dsv4_trt.dtypes import DType
-from dsv4_trt.graph import Attr, Dim
+from dsv4_trt.graph import Attr, Dim, Value
 
 PLAN_FORMAT = 1
 # TensorRT refuses a network that has both INT8 and FP8
@@ -31,6 +32,14 @@ class PlanTensor:
     name: str
     dtype: str  # one of `ELEMENT_TYPES`
     shape: tuple[Dim, ...]
+
+    @staticmethod
+    def of(value: Value) -> PlanTensor:
+        """A graph's value: block tables in the order of memory, as TensorRT knows only dense tensors."""
+        shape: tuple[Dim, ...] = value.shape
+        if is_block_table(value.name):
+            shape = tuple(shape[i] for i in TABLE_ORDER)
+        return PlanTensor(name=value.name, dtype=ELEMENT_TYPES[value.dtype], shape=shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

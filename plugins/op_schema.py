@@ -9,15 +9,16 @@ use them. Run-time sizes of a graph are strings; they bind to names too, but can
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.errors import PluginError
 from dsv4_trt.graph import Attr, Dim
 
 Shape = tuple[Dim, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Param:
         """Whether a call with these attributes has this parameter."""
         return self.when is None or attrs[self.when[0]] in self.when[1]
 
+    def shown(self, shape: Sequence[T]) -> tuple[T, ...]:
+        """A shape of it as TensorRT is shown it."""
+        return tuple(shape[index] for index in self.order or range(len(shape)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
@@ -63,12 +68,20 @@ class Op:
     aliases: Mapping[str, str] = field(default_factory=dict)  # output -> the input it overwrites
     collective: bool = False  # runs over all ranks at once
 
+    def inputs_of(self, attrs: Mapping[str, Attr]) -> list[Param]:
+        """The inputs that a call with these attributes has."""
+        return [param for param in self.inputs if param.exists(attrs)]
+
+    def outputs_of(self, attrs: Mapping[str, Attr]) -> list[Param]:
+        """The outputs that a call with these attributes has."""
+        return [param for param in self.outputs if param.exists(attrs)]
+
     def infer(
         self, inputs: Mapping[str, tuple[DType, Shape]], attrs: Mapping[str, Attr]
     ) -> dict[str, tuple[DType, Shape]]:
         """Check a call and return dtype and shape of each output; `PluginError` says what is off."""
         self.check_attrs(attrs)
-        present = [spec for spec in self.inputs if spec.exists(attrs)]
+        present = self.inputs_of(attrs)
         known = {spec.name for spec in present}
         if set(inputs) != known:
             raise PluginError(
@@ -86,8 +99,7 @@ class Op:
                 self.resolve_dtype(spec, types, attrs),
                 tuple(self._expand(spec, dims)),
             )
-            for spec in self.outputs
-            if spec.exists(attrs)
+            for spec in self.outputs_of(attrs)
         }
 
     def check_attrs(self, attrs: Mapping[str, Attr]) -> None:

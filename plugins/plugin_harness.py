@@ -1,7 +1,7 @@
 """Takes TensorRT plugins through their life without TensorRT, by the harness that is built beside them.
 
 Shapes and types are TensorRT's: dimensions of a block table in the order of memory, every type of one byte
-INT8 (`shown_shape`, `plan_record.ELEMENT_TYPES`).
+INT8 (`Param.shown`, `plan_record.ELEMENT_TYPES`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsv4_trt.errors import PluginError
-from dsv4_trt.graph import Dim
 from dsv4_trt.plugins.harness_plugin import HarnessPlugin
 from dsv4_trt.plugins.library_build import HARNESS_FILE
-from dsv4_trt.plugins.op_schema import Param
 from dsv4_trt.plugins.plugin_fields import Field, fields_arg, read_fields
 from dsv4_trt.plugins.plugin_structures import FieldsArg
 
 _PHASES = {"build": 0, "runtime": 1}
-
-
-def shown_shape(param: Param, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """A shape as TensorRT is shown it."""
-    return tuple(shape[index] for index in param.order or range(len(shape)))
 
 
 class Harness:

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dsv4_trt.dtypes import DType
-from dsv4_trt.graph import Attr, Dim, Graph, Node, Value, ValueKind
-from dsv4_trt.plan_record import ELEMENT_TYPES, PlanTensor
-from dsv4_trt.plugins.op_schema import Op
+from dsv4_trt.graph import Attr, Dim, Graph, Node, ValueKind
+from dsv4_trt.plan_record import PlanTensor
 from dsv4_trt.plugins.ops import OPS
 
 
@@ -48,7 +46,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A network as TensorRT gets it; outputs are names of tensors."""
+    """A network as TensorRT gets it."""
 
     name: str
     inputs: tuple[PlanTensor, ...]
@@ -58,81 +56,58 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """The layers of a graph, in its order; inputs are those that some layer reads."""
-    shown = _Shown(graph)
-    layers = tuple(layer for node in graph.nodes for layer in _layers(node, shown))
+    layers = tuple(layer for node in graph.nodes for layer in _layers(node, graph))
     read = dict.fromkeys(name for layer in layers for name in layer.inputs)
     values = [graph.values[name] for name in read if name in graph.values]
     return Lowered(
         name=graph.name,
-        inputs=tuple(shown(v.name) for v in values if v.kind is not ValueKind.ACTIVATION),
+        inputs=tuple(PlanTensor.of(v) for v in values if v.kind is not ValueKind.ACTIVATION),
         layers=layers,
-        outputs=tuple(shown(name) for name in graph.outputs.values()),
+        outputs=tuple(_tensor(graph, name) for name in graph.outputs.values()),
     )
 
 
-def present(op: Op, attrs: dict[str, Attr]) -> tuple[list[str], list[str]]:
-    """Names of the inputs and outputs that a plugin with these attributes has, in its order."""
-    sides = (op.inputs, op.outputs)
-    inputs, outputs = ([p.name for p in params if p.exists(attrs)] for params in sides)
-    return inputs, outputs
-
-
-class _Shown:
-    """A graph's values as TensorRT sees them."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self._order = {
-            node.inputs[param.name]: param.order
-            for node in graph.nodes
-            for param in OPS[node.op].inputs
-            if param.order is not None and param.name in node.inputs
-        }
-        reduced = [node for node in graph.nodes if node.op == "all_reduce"]
-        self.partial = {name for node in reduced for name in node.inputs.values()}
-
-    def __call__(self, name: str) -> PlanTensor:
-        value = self.value(name)
-        order = self._order.get(name, range(len(value.shape)))
-        return _tensor(name, value.dtype, tuple(value.shape[i] for i in order))
-
-    def value(self, name: str) -> Value:
-        return self.graph.values[name]
-
-
-def _layers(node: Node, shown: _Shown) -> Iterator[Layer]:
+def _layers(node: Node, graph: Graph) -> Iterator[Layer]:
     native = _NATIVE.get(node.op)
-    if native is None or shown.partial & set(node.outputs.values()):
-        yield _plugin(node, shown)
+    if native is None or _is_partial(node, graph):
+        yield _plugin(node, graph)
     else:
-        yield from native(node, shown)
+        yield from native(node, graph)
 
 
-def _plugin(node: Node, shown: _Shown) -> Layer:
-    inputs, outputs = present(OPS[node.op], node.attrs)
+def _is_partial(node: Node, graph: Graph) -> bool:
+    """Whether what a node makes is a rank's part of a sum."""
+    made = set(node.outputs.values())
+    return any(x.op == "all_reduce" and made & set(x.inputs.values()) for x in graph.nodes)
+
+
+def _plugin(node: Node, graph: Graph) -> Layer:
+    op = OPS[node.op]
+    inputs = [param.name for param in op.inputs_of(node.attrs)]
+    outputs = [param.name for param in op.outputs_of(node.attrs)]
     return Layer(
         name=node.name,
         kind=Kind.PLUGIN,
         op=node.op,
         attrs=node.attrs,
         inputs=tuple(node.inputs[param] for param in inputs),
-        outputs=tuple(shown(node.outputs[param]) for param in outputs),
+        outputs=tuple(_tensor(graph, node.outputs[param]) for param in outputs),
         aliases={outputs.index(to): inputs.index(source) for to, source in node.aliases.items()},
     )
 
 
-def _embed(node: Node, shown: _Shown) -> Iterator[Layer]:
+def _embed(node: Node, graph: Graph) -> Iterator[Layer]:
     """A rank's part of a vocabulary is no gather: ids of other ranks give zeros."""
-    out = shown(node.outputs["out"])
-    weight = shown(node.inputs["weight"])
+    out = _tensor(graph, node.outputs["out"])
+    weight = _tensor(graph, node.inputs["weight"])
     rows = out if out.dtype == weight.dtype else _like(out, f"{out.name}.rows", weight.dtype)
     yield _native(node, Kind.GATHER, rows, weight.name, node.inputs["token_ids"])
     if rows is not out:
         yield _native(node, Kind.CAST, out, rows.name)
 
 
-def _expand_streams(node: Node, shown: _Shown) -> Iterator[Layer]:
-    out = shown(node.outputs["streams"])
+def _expand_streams(node: Node, graph: Graph) -> Iterator[Layer]:
+    out = _tensor(graph, node.outputs["streams"])
     tokens, count, hidden = out.shape
     one = _like(out, f"{out.name}.one", out.dtype, (tokens, 1, hidden))
     yield _native(node, Kind.UNSQUEEZE, one, node.inputs["x"])
@@ -140,15 +115,15 @@ def _expand_streams(node: Node, shown: _Shown) -> Iterator[Layer]:
     yield _native(node, Kind.CONCAT, out, *[one.name] * count)
 
 
-def _add_streams(node: Node, shown: _Shown) -> Iterator[Layer]:
-    out = shown(node.outputs["streams"])
+def _add_streams(node: Node, graph: Graph) -> Iterator[Layer]:
+    out = _tensor(graph, node.outputs["streams"])
     tokens, _, hidden = out.shape
     one = _like(out, f"{out.name}.one", out.dtype, (tokens, 1, hidden))
     yield _native(node, Kind.UNSQUEEZE, one, node.inputs["x"])
     yield _native(node, Kind.SUM, out, node.inputs["streams"], one.name)
 
 
-_NATIVE: dict[str, Callable[[Node, _Shown], Iterator[Layer]]] = {
+_NATIVE: dict[str, Callable[[Node, Graph], Iterator[Layer]]] = {
     "embed": _embed,
     "expand_streams": _expand_streams,
     "add_streams": _add_streams,
@@ -165,5 +140,5 @@ def _like(
     return PlanTensor(name=name, dtype=dtype, shape=tensor.shape if shape is None else shape)
 
 
-def _tensor(name: str, dtype: DType, shape: tuple[Dim, ...]) -> PlanTensor:
-    return PlanTensor(name=name, dtype=ELEMENT_TYPES[dtype], shape=shape)
+def _tensor(graph: Graph, name: str) -> PlanTensor:
+    return PlanTensor.of(graph.values[name])

@@ -7,7 +7,6 @@ import struct
 from typing import Any
 
 from dsv4_trt.builder.lowering.fields import described
-from dsv4_trt.builder.lowering.layers import present
 from dsv4_trt.errors import BuildError
 from dsv4_trt.graph import Attr
 from dsv4_trt.plan_record import PlanLayer
@@ -39,7 +38,8 @@ def _read(trt: Any, layer: Any) -> PlanLayer:
     if kind == trt.LayerType.PLUGIN_V3:
         layer.__class__ = trt.IPluginV3Layer  # the bindings give the base class
         op, attrs = _read_plugin(trt, layer.plugin)
-        read, written = present(OPS[op], attrs)
+        read = [param.name for param in OPS[op].inputs_of(attrs)]
+        written = [param.name for param in OPS[op].outputs_of(attrs)]
         aliases = {
             outputs[written.index(to)]: inputs[read.index(source)]
             for to, source in OPS[op].aliases.items()

@@ -27,21 +27,20 @@ def is_allowed(op: Op, attrs: dict[str, Attr], types: list[str], num_inputs: int
 def _input_types(op: Op, attrs: dict[str, Attr], types: list[str]) -> list[str]:
     """What TensorRT's types of a plugin's first inputs have to be, a type variable's first use given."""
     known: dict[str, DType] = {}
-    params = [p for p in op.inputs if p.exists(attrs)]
-    return [_name(op, p, attrs, known, t) for p, t in zip(params, types, strict=False)]
+    params = zip(op.inputs_of(attrs), types, strict=False)
+    return [_name(op, param, attrs, known, found) for param, found in params]
 
 
 def output_types(op: Op, attrs: dict[str, Attr], types: list[str]) -> list[str]:
     """TensorRT's types of a plugin's outputs; `PluginError` for inputs of a wrong type."""
     known: dict[str, DType] = {}
-    for param, found in zip((p for p in op.inputs if p.exists(attrs)), types, strict=True):
+    for param, found in zip(op.inputs_of(attrs), types, strict=True):
         expected = _name(op, param, attrs, known, found)
         if found != expected:
             raise PluginError(
                 f"input '{param.name}' of plugin '{op.name}' is {found}; expected {expected}"
             )
-    outputs = [p for p in op.outputs if p.exists(attrs)]
-    return [ELEMENT_TYPES[op.resolve_dtype(p, known, attrs)] for p in outputs]
+    return [ELEMENT_TYPES[op.resolve_dtype(p, known, attrs)] for p in op.outputs_of(attrs)]
 
 
 def _name(op: Op, param: Param, attrs: dict[str, Attr], known: dict[str, DType], found: str) -> str:
@@ -52,7 +51,7 @@ def _name(op: Op, param: Param, attrs: dict[str, Attr], known: dict[str, DType],
 
 
 # bytes under a type variable are e4m3: no op takes I8 by one
-_VARIABLE = {"FLOAT": DType.F32, "BF16": DType.BF16, "INT32": DType.I32, "INT8": DType.F8_E4M3}
+_VARIABLE = {name: dtype for dtype, name in ELEMENT_TYPES.items() if dtype is not DType.I8}
 
 
 class Expressions:
@@ -81,10 +80,8 @@ def output_shapes(
     dims: dict[str, Any] = {
         name: expressions.constant(value) for name, value in attrs.items() if type(value) is int
     }
-    for param, shape in zip((p for p in op.inputs if p.exists(attrs)), shapes, strict=True):
-        pattern = (
-            list(param.shape) if param.order is None else [param.shape[i] for i in param.order]
-        )
+    for param, shape in zip(op.inputs_of(attrs), shapes, strict=True):
+        pattern = [*param.shown(param.shape)]
         if pattern and pattern[0] == "...":
             lead = len(shape) - len(pattern) + 1
             dims["..."], shape, pattern = shape[:lead], shape[lead:], pattern[1:]
@@ -97,8 +94,7 @@ def output_shapes(
             _bind(op, param, term, dim, dims, expressions)
     return [
         [dim for term in param.shape for dim in _dims(term, dims, expressions)]
-        for param in op.outputs
-        if param.exists(attrs)
+        for param in op.outputs_of(attrs)
     ]
 
 

@@ -91,8 +91,8 @@ def _plugin_class(trt: Any, report: Report) -> type:
             self.op, self.attrs = op, attrs
             self._fields = value_fields(trt, op, attrs)
             self.metadata_string = description(op, attrs)
-            self.inputs = [p for p in op.inputs if p.exists(attrs)]
-            self.outputs = [p for p in op.outputs if p.exists(attrs)]
+            self.inputs = op.inputs_of(attrs)
+            self.outputs = op.outputs_of(attrs)
             self.num_outputs = len(self.outputs)
             self.plugin_name, self.plugin_namespace = op.name, PLUGIN_NAMESPACE
             self.plugin_version = PLUGIN_VERSION

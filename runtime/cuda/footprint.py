@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from dsv4_trt.contract import BuildSpec
+from dsv4_trt.contract import BuildSpec, is_block_table
 from dsv4_trt.graph import Dim, Graph, Value, ValueKind
 from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime.bundle import Bundle
@@ -49,7 +49,7 @@ def _unplaced(graph: Graph, bundle: Bundle, library: Library, tails: int) -> Pro
     fixed = [
         value
         for value in graph.values.values()
-        if value.kind in (ValueKind.WEIGHT, ValueKind.KV) or value.name.startswith("block_table.")
+        if value.kind in (ValueKind.WEIGHT, ValueKind.KV) or is_block_table(value.name)
     ]
     program.bind({v.name: Placed.dense(0, v.dtype, tuple(map(size, v.shape))) for v in fixed})
     return program

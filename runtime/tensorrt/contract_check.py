@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dsv4_trt.contract import TABLE_ORDER
 from dsv4_trt.errors import BundleMismatch
-from dsv4_trt.graph import Dim, Graph, Value, ValueKind
-from dsv4_trt.plan_record import ELEMENT_TYPES, PlanRecord, PlanTensor
+from dsv4_trt.graph import Graph, ValueKind
+from dsv4_trt.plan_record import PlanRecord, PlanTensor
 from dsv4_trt.runtime.cuda.schedule import NUM_STREAMS
 from dsv4_trt.runtime.cuda.step_size import SIZE_NAMES
 
@@ -39,7 +38,7 @@ def _record_faults(graph: Graph, record: PlanRecord) -> Iterator[str]:
             value = values.pop(tensor.name, None)
             if value is None:
                 yield f"the record has an {what} '{tensor.name}', which the graph has not"
-            elif tensor != (shown := _shown(value)):
+            elif tensor != (shown := PlanTensor.of(value)):
                 yield f"{what} '{tensor.name}' is recorded as {_text(tensor)}, expected {_text(shown)}"
     read = {name for layer in record.layers for name in layer.inputs}
     for name in (*(inputs.keys() & read), *outputs):
@@ -103,14 +102,6 @@ def _profile_faults(engine: Any, record: PlanRecord, found: set[str]) -> Iterato
                 yield (
                     f"profile '{profile.name}' takes '{tensor.name}' of {shapes}, expected {expected}"
                 )
-
-
-def _shown(value: Value) -> PlanTensor:
-    """A value as TensorRT sees it: block tables in memory order."""
-    shape: tuple[Dim, ...] = value.shape
-    if value.name.startswith("block_table."):
-        shape = tuple(shape[i] for i in TABLE_ORDER)
-    return PlanTensor(name=value.name, dtype=ELEMENT_TYPES[value.dtype], shape=shape)
 
 
 def _pairs(record: PlanRecord) -> dict[str, str]:

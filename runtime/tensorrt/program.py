@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from math import prod
 
-from dsv4_trt.contract import TABLE_ORDER, BuildSpec
+from dsv4_trt.contract import TABLE_ORDER, BuildSpec, is_block_table
 from dsv4_trt.graph import Graph
 from dsv4_trt.runtime.cuda.placed import Placed
 from dsv4_trt.runtime.cuda.step_size import StepSize
@@ -76,7 +76,7 @@ class PlanProgram:
     def _fixed_input(self, name: str, placed: Placed) -> Bound:
         tensor = self._plan.inputs[name]
         shape, strides = placed.shape, placed.strides
-        if name.startswith("block_table."):
+        if is_block_table(name):
             shape, strides = (tuple(x[i] for i in TABLE_ORDER) for x in (shape, strides))
         dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
         assert strides == dense, f"input '{name}' of strides {strides} is not dense"

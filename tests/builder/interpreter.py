@@ -49,8 +49,8 @@ class RecordedNetwork:
 
 def _arguments(layer):
     op = OPS[layer.op]
-    inputs = [p.name for p in op.inputs if p.exists(layer.attrs)]
-    outputs = [p.name for p in op.outputs if p.exists(layer.attrs)]
+    inputs = [p.name for p in op.inputs_of(layer.attrs)]
+    outputs = [p.name for p in op.outputs_of(layer.attrs)]
     assert len(outputs) == len(layer.outputs)
     return dict(zip(inputs, layer.inputs, strict=True)), outputs
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from dsv4_trt.builder.lowering.layers import Kind, lower, present
-from dsv4_trt.contract import TABLE_ORDER
+from dsv4_trt.builder.lowering.layers import Kind, lower
+from dsv4_trt.contract import TABLE_ORDER, is_block_table
 from dsv4_trt.graph import ValueKind
 from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.ops import OPS
@@ -42,7 +42,8 @@ def test_every_node_is_one_plugin_or_the_layers_that_make_its_outputs(case):
         if node in native:
             continue
         plugin = plugins[node.name]
-        inputs, outputs = present(OPS[node.op], node.attrs)
+        inputs = [param.name for param in OPS[node.op].inputs_of(node.attrs)]
+        outputs = [param.name for param in OPS[node.op].outputs_of(node.attrs)]
         assert dict(zip(inputs, plugin.inputs, strict=True)) == node.inputs
         names = [tensor.name for tensor in plugin.outputs]
         assert dict(zip(outputs, names, strict=True)) == node.outputs
@@ -71,11 +72,19 @@ def test_types_and_shapes_are_those_of_the_graph_and_bytes_are_int8(case):
             continue
         value = graph.values[tensor.name]
         assert tensor.dtype == ELEMENT_TYPES[value.dtype]
-        if tensor.name.startswith("block_table."):
+        if is_block_table(tensor.name):
             assert tensor.shape == tuple(value.shape[i] for i in TABLE_ORDER)
             assert isinstance(tensor.shape[2], int), "layers are known, and fastest in memory"
         else:
             assert tensor.shape == value.shape
+
+
+def test_block_tables_are_the_inputs_whose_order_the_op_table_names(case):
+    graph, _ = case
+    for node in graph.nodes:
+        for param in OPS[node.op].inputs_of(node.attrs):
+            order = TABLE_ORDER if is_block_table(node.inputs[param.name]) else None
+            assert param.order == order, (node.name, param.name)
 
 
 def test_a_rank_s_part_of_the_vocabulary_is_no_gather():

@@ -4,7 +4,6 @@ from dsv4_trt.dtypes import DType
 from dsv4_trt.plan_record import ELEMENT_TYPES
 from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import shown_shape
 
 
 class PluginCase:
@@ -13,8 +12,8 @@ class PluginCase:
     def __init__(self, call):
         self.call, self.op = call, call.op
         self.fields = fields_of(call.op, call.attrs)
-        self.input_params = [p for p in call.op.inputs if p.exists(call.attrs)]
-        self.output_params = [p for p in call.op.outputs if p.exists(call.attrs)]
+        self.input_params = call.op.inputs_of(call.attrs)
+        self.output_params = call.op.outputs_of(call.attrs)
         self.input_types, self.input_shapes = shown(self.input_params, call.inputs)
         self.output_types, self.output_shapes = shown(self.output_params, call.outputs)
 
@@ -50,4 +49,4 @@ class PluginCase:
 def shown(params, tensors):
     """Types and shapes as TensorRT is shown them."""
     types = [ELEMENT_TYPES[DType(tensors[p.name][0])] for p in params]
-    return types, [shown_shape(p, tensors[p.name][1]) for p in params]
+    return types, [p.shown(tensors[p.name][1]) for p in params]

@@ -20,7 +20,7 @@ WORKSPACE, STREAM = 1 << 40, 77
 def engine_call(library, call, inputs, outputs):
     """The call as the native engine makes it, tensors at the plugin's addresses."""
     made = library.call(call.op, call.attrs)
-    params = [p for p in call.op.inputs if p.exists(call.attrs)]
+    params = call.op.inputs_of(call.attrs)
     for param, given in zip(params, inputs, strict=True):
         dtype, shape = call.inputs[param.name]
         strides = dense(shape)

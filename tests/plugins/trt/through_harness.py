@@ -18,7 +18,7 @@ from dsv4_trt.plugins.cuda_ops import DTYPES
 from dsv4_trt.plugins.harness_plugin import Range, Tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.plugin_fields import fields_of
-from dsv4_trt.plugins.plugin_harness import Harness, shown_shape
+from dsv4_trt.plugins.plugin_harness import Harness
 
 GUARD = 4096  # bytes behind the workspace
 ran: dict[str, int] = {}  # how many calls of each op were compared
@@ -35,7 +35,7 @@ def checked(library, op_name, kernel, **arguments):
         return kernel(**arguments)
     op = OPS[op_name]
     attrs = {name: arguments[name] for name in op.attrs}
-    inputs = {p.name: arguments[p.name] for p in op.inputs if p.exists(attrs)}
+    inputs = {p.name: arguments[p.name] for p in op.inputs_of(attrs)}
     before = copies(inputs)
     found = kernel(**arguments)
     torch.cuda.synchronize()
@@ -51,8 +51,8 @@ class PluginRun:
     def __init__(self, harness, op, attrs, before, expected):
         self.harness, self.op, self.before, self.expected = harness, op, before, expected
         self.fields = fields_of(op, attrs)
-        self.params = [p for p in op.inputs if p.exists(attrs)]
-        self.results = [p for p in op.outputs if p.exists(attrs)]
+        self.params = op.inputs_of(attrs)
+        self.results = op.outputs_of(attrs)
 
     def in_contexts(self):
         runtime, workspace_bytes = self.loaded()
@@ -109,7 +109,7 @@ class PluginRun:
         return ELEMENT_TYPES[DTYPES[tensors[param.name].dtype]]
 
     def shapes(self):
-        return [(p, shown_shape(p, tuple(self.before[p.name].shape))) for p in self.params]
+        return [(p, p.shown(tuple(self.before[p.name].shape))) for p in self.params]
 
 
 class Memory:
