@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from dsv4_trt.cli.engine_report import Report
 from dsv4_trt.cli.sizes import gib
 from dsv4_trt.cli.tables import table_of
+from dsv4_trt.graph import Attr
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +54,7 @@ def layers_table(graphs: Mapping[str, Report]) -> Table:
         {name: graph[part] for name, graph in graphs.items()}
         for part in ("plugins", "native_layers")
     ]
-    return counts_table("layers", "op or kind", *sections)
+    return counts_table("layers of plans", "op or kind", *sections)
 
 
 def counts_table(title: str, what: str, *sections: Mapping[str, Mapping[str, int]]) -> Table:
@@ -82,7 +84,7 @@ def every_layer_table(title: str, layers: list[Report]) -> Table:
     for layer in layers:
         aliases = layer["aliases"]
         outputs = [f"{n} = {aliases[n]}" if n in aliases else n for n in layer["outputs"]]
-        attrs = [f"{name}={value}" for name, value in layer["attrs"].items()]
+        attrs = [f"{name}={_short(value)}" for name, value in layer["attrs"].items()]
         streams = [f"{p}={'fused' if s is None else s}" for p, s in layer["streams"].items()]
         lists = (layer["inputs"], outputs, attrs, streams)
         cells = (escape("\n".join(lines)) for lines in lists)
@@ -90,6 +92,11 @@ def every_layer_table(title: str, layers: list[Report]) -> Table:
             escape(layer["name"]), layer["op"] or layer["kind"].lower(), *cells, end_section=True
         )
     return table
+
+
+def _short(value: Attr) -> str:
+    """An attribute; numbers of plugins are fp32, of which 1e-06 is 9.999999974752427e-07 in full."""
+    return str(np.float32(value) if isinstance(value, float) else value)
 
 
 def _plans(graphs: Mapping[str, Report]) -> Table:

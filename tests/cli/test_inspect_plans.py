@@ -75,6 +75,7 @@ def test_the_same_as_text(plans_home):
         "sparse_attention",
         "num_pages.large",
         "prefill",
+        "layers of plans",
         f"{data['plans']['trunk']['nbytes']:,}",
     ):
         assert part in text
@@ -126,6 +127,8 @@ def test_every_layer_as_text(plans_home):
     text = inspect(plans_home / "one", "--layers")
     assert " kv.csa.1.1 = kv.csa.1 " in text
     assert " num_heads=8 " in text
+    assert " eps=1e-06 " in text
+    assert " sm_scale=0.044194173 " in text
     assert " decode=fused " in text
     assert "layers of mtp" in text
     row = next(line for line in text.splitlines() if " layers.1.attn.compressor " in line)
