@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +58,7 @@ class PlanBuilder:
             stream_of=stream_of,
             device_code=device_code(data),
             seconds=round(time.monotonic() - start, 2),
-            peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            peak_bytes=_peak_bytes(),
         )
 
     def read_timing_cache(self, path: Path | None) -> None:
@@ -102,6 +101,14 @@ class PlanBuilder:
             if not all(isinstance(dim, int) for dim in tensor.shape):
                 made.set_shape(tensor.name, *_ranges(tensor, profile))
         return made
+
+
+def _peak_bytes() -> int:
+    """Most host memory of this process: `ru_maxrss` would count the one that it was forked from."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0  # kernels without this line
 
 
 def _ranges(tensor: PlanTensor, profile: Profile) -> list[tuple[int, ...]]:

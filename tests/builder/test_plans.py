@@ -131,6 +131,11 @@ def test_the_same_job_gives_the_same_plan(tmp_path):
     assert made[0] == made[1]
 
 
+def test_memory_of_the_process_that_asks_is_not_counted(tmp_path):
+    large = np.ones(1 << 30, np.uint8)
+    assert build("tiny", "mtp", tmp_path).peak_bytes < large.nbytes
+
+
 def test_another_target_gives_another_plan(tmp_path):
     plans = []
     for target in BUILD_TARGETS:
