@@ -1,4 +1,4 @@
-"""`dsv4-trt plugins`: the CUDA op library of this machine."""
+"""`dsv4-trt plugins`: the kernel library of this machine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def build(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Compile the op library with nvcc and keep it in the cache.
+    """Compile the kernel library with nvcc and keep it in the cache.
 
     A library is found again by a digest of its sources; `DSV4_TRT_CACHE` moves the cache. The first use of
     a GPU does this by itself.

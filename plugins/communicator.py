@@ -1,4 +1,4 @@
-"""Makes NCCL's communicator of a rank and gives it to the op library, whose collectives run on it.
+"""Makes NCCL's communicator of a rank and gives it to the kernel library, whose collectives run on it.
 
 NCCL is no dependency of the library: it is loaded here, through ctypes, when several ranks run.
 """

@@ -1,4 +1,4 @@
-"""The CUDA op library in Python: loaded once, checked against the op table, called through ctypes."""
+"""The kernel library in Python: loaded once, checked against the op table, called through ctypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the CUDA op library with the machine's nvcc, once for each state of its sources.
+"""Builds the kernel library with the machine's nvcc, once for each state of its sources.
 
 The library lies in a cache folder named by a digest of the sources, the op table and the architectures;
 `DSV4_TRT_CACHE` moves the cache. One with TensorRT plugins has the version of their headers in the name
