@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
 from dsv4_trt.cli.engine_report import Report
 from dsv4_trt.cli.sizes import gib
 from dsv4_trt.cli.tables import table_of
-from dsv4_trt.graph import Attr
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dsv4_trt.graph import Attr
 
 NOT_RUNNABLE = (
     "Python twins instead of the plugin library: the plans show that the network builds, they can be "
@@ -96,6 +96,8 @@ def every_layer_table(title: str, layers: list[Report]) -> Table:
 
 def _short(value: Attr) -> str:
     """An attribute; numbers of plugins are fp32, of which 1e-06 is 9.999999974752427e-07 in full."""
+    import numpy as np
+
     return str(np.float32(value) if isinstance(value, float) else value)
 
 
