@@ -10,18 +10,13 @@ from dsv4_trt.plugins.library import set_tensor
 from dsv4_trt.plugins.ops import OPS
 from dsv4_trt.plugins.reference import REFERENCES
 from tests.plugins.fake_nccl import FakeNccl
-from tests.plugins.host_library import host_library
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    library = host_library(
-        tmp_path_factory.mktemp("library"), ["collective/launch.cu"], ["host_collectives.cpp"]
-    )
-    library._ops = {name: library._find(name) for name in ("all_reduce", "all_gather")}
-    return library
+def library(collective_library):
+    return collective_library
 
 
 def tensors(count, shape, dtype="F32"):

@@ -17,19 +17,15 @@ from dsv4_trt.plugins.communicator import Communicator, load_nccl, new_unique_id
 from dsv4_trt.plugins.cuda_ops import bind
 from dsv4_trt.plugins.library import CommunicatorArg
 from tests.plugins.fake_nccl import FakeNccl
-from tests.plugins.host_library import compile_host, host_library
+from tests.plugins.host_library import compile_host
 
 HERE = Path(__file__).parent
 NONE = "this process has no communicator"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    library = host_library(
-        tmp_path_factory.mktemp("library"), ["collective/launch.cu"], ["host_collectives.cpp"]
-    )
-    library._ops = {"all_reduce": library._find("all_reduce")}
-    return library
+def library(collective_library):
+    return collective_library
 
 
 @pytest.fixture(scope="module")

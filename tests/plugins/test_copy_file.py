@@ -7,15 +7,14 @@ from hypothesis import strategies as st
 
 from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins.library import FilePart
-from tests.plugins.host_library import host_library
 
 SIZE = 300_017  # bytes of the file
 PAGE = 4096
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return host_library(tmp_path_factory.mktemp("library"))
+def library(collective_library):
+    return collective_library
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +54,19 @@ def test_every_part_comes_whole(library, file, parts, readers, pieces):
 def test_whatever_fails_is_said_and_leaves_nothing(library, file):
     library._c.let_fail(-1)
     copy(library, file, [(1, 50_000)], 2)
-    failed = []
+    failed, unsaid = [], 0
     for call in range(library._c.num_calls()):
         library._c.let_fail(call)
         try:
             copy(library, file, [(1, 50_000)], 2)
         except PluginError as error:
             failed.append(str(error))
+        else:
+            unsaid += library._c.num_calls() > call  # a reader that is late makes fewer calls
         assert library._c.num_left() == 0
     library._c.let_fail(-1)
-    assert len(failed) >= call - 1  # all but the last wait of each reader, when all is there
+    assert unsaid <= 2  # the last wait of each reader, when all is there
+    assert failed
     assert all(message.endswith("it failed") for message in failed)
 
 
