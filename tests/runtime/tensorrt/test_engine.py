@@ -55,6 +55,11 @@ def story(stepper):
     return [stepper.step(chunks).logits for chunks in steps]
 
 
+@pytest.fixture(scope="module")
+def expected(native):
+    return story(Stepper(native))
+
+
 def assert_same_bits(found, expected):
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all()
@@ -64,8 +69,7 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize(
     ("kind", "graphs"), [("tensorrt", True), ("tensorrt", False), ("tensorrt-rtx", True)]
 )
-def test_logits_are_the_native_engine_s(native_dir, native, tmp_path, monkeypatch, kind, graphs):
-    expected = story(Stepper(native))
+def test_logits_are_the_native_engine_s(native_dir, expected, tmp_path, monkeypatch, kind, graphs):
     host = Host(monkeypatch, kind)
     engine = host.open(plan_bundle(native_dir, tmp_path / "engine", kind), use_cuda_graphs=graphs)
     assert_same_bits(story(Stepper(engine)), expected)
@@ -82,8 +86,7 @@ def test_the_mtp_block_has_a_plan_of_its_own(plan_dir, native, host):
     assert_same_bits(found.values(), expected.values())
 
 
-def test_warmed_up_it_only_replays_decodes(plan_dir, native, host):
-    expected = story(Stepper(native))
+def test_warmed_up_it_only_replays_decodes(plan_dir, expected, host):
     engine = host.open(plan_dir)
     stepper = Stepper(engine)
     assert list(stepper.warm_up()) == [4, 2, 1]
@@ -111,10 +114,9 @@ def test_a_context_for_each_size_of_decode_and_each_profile(plan_dir, host):
             assert context.calls.get(("set_tensor_address", name), 0) == trunk, name
 
 
-def test_new_tables_are_found_and_weights_stay(plan_dir, native, host):
+def test_new_tables_are_found_and_weights_stay(plan_dir, expected, host):
     """A second stepper has wider tables; captured graphs have the first one's."""
     engine = host.open(plan_dir)
-    expected = story(Stepper(native))
     for tails in (1, 2):
         assert_same_bits(story(Stepper(engine, tails_per_step=tails)), expected)
     for context in host.trt.contexts:
