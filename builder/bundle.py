@@ -63,9 +63,7 @@ def build_bundle(
     check_installed(build.engine)
     check_rank_files(checkpoint)
     place = output_dir.absolute()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
-    partial.mkdir()
+    partial = _partial(place)
     try:
         _write_json(partial / GRAPH_FILE, _graph_json(checkpoint, build))
         record = _plans(checkpoint, build, partial, plan_options)
@@ -85,6 +83,19 @@ def build_bundle(
         if isinstance(error, OSError):
             _explain(error, place)
         raise
+
+
+def _partial(place: Path) -> Path:
+    """A new folder beside `place`, which becomes it when all is in there."""
+    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        _explain(error, place)
+        raise ConfigError(
+            f"output_dir {place} can not be made: {error.strerror}; name another"
+        ) from error
+    return partial
 
 
 def _explain(error: OSError, place: Path) -> None:

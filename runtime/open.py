@@ -49,8 +49,8 @@ def check_runnable(bundle: Bundle) -> None:
     if bundle.record is not None and not bundle.record.is_runnable:
         raise BundleMismatch(
             f"the plans of {bundle.path} were built without the plugin library, to check that the network "
-            "builds, and can not run; compile the library with TensorRT's headers (`dsv4-trt plugins "
-            "build`, TENSORRT_INCLUDE_DIR) and build the bundle again"
+            "builds, and can not run; compile the library with TensorRT's headers and build the bundle again: "
+            f"dsv4-trt plugins build --arch {bundle.record.target} --tensorrt_include DIR"
         )
 
 

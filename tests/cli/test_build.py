@@ -89,6 +89,14 @@ def test_paths_are_looked_at_before_the_build(refused, tmp_path):
         refused("--plugin_library", missing)
 
 
+def test_a_place_that_can_not_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "engine"
+    with pytest.raises(ConfigError, match=f"output_dir {place} can not be made: Not a directory"):
+        build(*DUMMY, "--output_dir", place, cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize(
     ("engine", "module"),
     [("tensorrt-rtx", "tensorrt_rtx"), ("tensorrt-rtx", "onnx"), ("tensorrt", "tensorrt")],
