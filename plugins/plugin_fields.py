@@ -1,4 +1,4 @@
-"""A plugin's attributes as TensorRT's fields."""
+"""A plugin's attributes as TensorRT's fields, as they lie in memory: what the harness hands over."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from dsv4_trt.graph import Attr
 from dsv4_trt.plugins.op_schema import Op
+from dsv4_trt.plugins.plugin_names import ATTR_FIELD_TYPES
 from dsv4_trt.plugins.plugin_structures import FIELD_TYPES, FieldArg, FieldsArg
 
 _NUMBERS = {"INT32": "i", "INT64": "q", "FLOAT32": "f", "FLOAT64": "d"}
@@ -33,8 +34,9 @@ def field(name: str, type_name: str, value: float | str) -> Field:
 
 def fields_of(op: Op, attrs: Mapping[str, Attr]) -> list[Field]:
     """The fields that an op's plugin is made from."""
-    types = {int: "INT32", bool: "INT32", float: "FLOAT32", str: "CHAR"}
-    return [field(name, types[spec.type], attrs[name]) for name, spec in op.attrs.items()]
+    return [
+        field(name, ATTR_FIELD_TYPES[spec.type], attrs[name]) for name, spec in op.attrs.items()
+    ]
 
 
 def fields_arg(fields: Sequence[Field]) -> FieldsArg:

@@ -1,4 +1,4 @@
-"""A plugin's attributes as TensorRT's fields, and as the text by which it describes itself; and back."""
+"""A plugin's attributes as fields of TensorRT's bindings, as the text that describes it, and back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from dsv4_trt.errors import PluginError
 from dsv4_trt.graph import Attr
 from dsv4_trt.plugins.op_schema import AttrSpec, Op
+from dsv4_trt.plugins.plugin_names import ATTR_FIELD_TYPES
 
-_TYPES = {int: "INT32", bool: "INT32", float: "FLOAT32", str: "CHAR"}
 _ARRAYS: dict[type, type[np.generic]] = {int: np.int32, bool: np.int32, float: np.float32}
 
 
@@ -36,7 +36,7 @@ def field_names(trt: Any, op: Op) -> Fields:
 
 def _fields(trt: Any, op: Op, arrays: list[Any]) -> Fields:
     fields = [
-        trt.PluginField(name, array, getattr(trt.PluginFieldType, _TYPES[spec.type]))
+        trt.PluginField(name, array, getattr(trt.PluginFieldType, ATTR_FIELD_TYPES[spec.type]))
         for (name, spec), array in zip(op.attrs.items(), arrays, strict=True)
     ]
     return Fields(trt.PluginFieldCollection(fields), arrays)
