@@ -159,6 +159,14 @@ class Library:
         )
         return size.value
 
+    def check_plugins(self) -> None:
+        """Raise `PluginError` unless the library has TensorRT plugins."""
+        if not self.tensorrt_version:
+            raise PluginError(
+                f"{self.path} was compiled without TensorRT's headers and has no plugins; name their "
+                "folder by TENSORRT_INCLUDE_DIR and run `dsv4-trt plugins build`"
+            )
+
     def plan_for(self, capability: int) -> None:
         """Let plugins size workspaces for a compute capability, not the current device's, until it is 0."""
         self._check(self._c.dsv4_plan_for(ctypes.c_int32(capability)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dsv4_trt.plugins.tensorrt_logger import ERRORS, make_logger
+
 # "Inserting copy/copies before plugin ...": a tensor with two in-place users
 _COPY = "nserting cop"
 _LAYERS = "Layers:\n"  # begins the list of what the plan consists of, which is logged as verbose
@@ -22,7 +24,7 @@ class BuildLog:
         self.lines: list[str] = []
         self.layers = ""  # the list of the plan's layers
         self._errors: list[str] = []
-        self.logger = _logger(trt, self._take)
+        self.logger = make_logger(trt, self._take)
 
     def last_error(self) -> str:
         """What was wrong: the first error since the last call, "" if there is none."""
@@ -47,17 +49,6 @@ class BuildLog:
             if message.startswith(_LAYERS):
                 self.layers = message
             return
-        if severity in ("ERROR", "INTERNAL_ERROR") and "cudaError 35" not in message:
+        if severity in ERRORS and "cudaError 35" not in message:
             self._errors.append(message)  # error 35, no driver, comes with every build on a CPU
         self.lines.append(f"[{severity}] {message}")
-
-
-def _logger(trt: Any, take: Any) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, message: str) -> None:
-            take(severity.name, message)
-
-    return Logger()

@@ -28,14 +28,8 @@ def register_plugins(trt: Any, job: PlanJob, target: str, log: BuildLog) -> Regi
     if job.plugin_library is None:
         return Registered("", register_twins(trt, log.report))
     library = load_library(job.plugin_library)
-    if not library.tensorrt_version:
-        raise BuildError(
-            f"{job.plugin_library} was compiled without TensorRT's headers and has no plugins; name "
-            "their folder by TENSORRT_INCLUDE_DIR and run `dsv4-trt plugins build`"
-        )
-    if (
-        job.engine == "tensorrt-rtx"
-    ):  # it builds for other GPUs than the one that is there, or for none
+    library.check_plugins()
+    if job.engine == "tensorrt-rtx":  # which builds for other GPUs than are here
         library.plan_for(capability_of(target))
     if trt.get_plugin_registry().load_library(str(job.plugin_library)) is None:
         raise BuildError(f"TensorRT can not load {job.plugin_library}: {log.last_error()}")

@@ -49,11 +49,7 @@ def load_bindings(engine: str) -> Bindings:
 @cache
 def register_plugins(bindings: Bindings, library: Library) -> None:
     """Load the library's plugins into TensorRT's registry, once; raises `PluginError`."""
-    if not library.tensorrt_version:
-        raise PluginError(
-            f"{library.path} was compiled without TensorRT's headers and has no plugins; name their "
-            "folder by TENSORRT_INCLUDE_DIR and run `dsv4-trt plugins build`"
-        )
+    library.check_plugins()
     registry = bindings.trt.get_plugin_registry()
     if registry.load_library(str(library.path)) is None:
         raise PluginError(

@@ -6,6 +6,8 @@ import logging
 from collections import deque
 from typing import Any
 
+from dsv4_trt.plugins.tensorrt_logger import ERRORS, make_logger
+
 _logger = logging.getLogger(__name__)
 _MOST_ERRORS = 8  # one cause often brings several
 
@@ -15,7 +17,7 @@ class Log:
 
     def __init__(self, trt: Any) -> None:
         self._errors: deque[str] = deque(maxlen=_MOST_ERRORS)
-        self.logger = _make_logger(trt, self._take)
+        self.logger = make_logger(trt, self._take)
 
     def take_errors(self) -> str:
         """What came since the last call, in one line."""
@@ -25,18 +27,7 @@ class Log:
         return "; ".join(dict.fromkeys(found)) or "TensorRT gives no reason"
 
     def _take(self, severity: str, message: str) -> None:
-        if severity in ("ERROR", "INTERNAL_ERROR"):
+        if severity in ERRORS:
             self._errors.append(" ".join(message.split()))
         elif severity == "WARNING":
             _logger.info("TensorRT: %s", message)
-
-
-def _make_logger(trt: Any, take: Any) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, message: str) -> None:
-            take(severity.name, message)
-
-    return Logger()

@@ -222,7 +222,7 @@ def test_a_library_without_plugins_is_refused(tmp_path):
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "library.c"], check=True
     )
-    with pytest.raises(BuildError, match="compiled without TensorRT's headers and has no plugins"):
+    with pytest.raises(PluginError, match="compiled without TensorRT's headers and has no plugins"):
         build(
             *(*DUMMY, *RTX, "--plugin_library", library, "--output_dir", place / "engine"),
             cache=tmp_path,

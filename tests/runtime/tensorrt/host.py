@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from dsv4_trt.kv_plan import plan_for_sequences
+from dsv4_trt.plugins.library import Library
 from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda import driver
@@ -84,6 +85,8 @@ class FakeLibrary:
     def __init__(self, path="libdsv4_plugins.so", tensorrt_version="11.1.0"):
         self.path = Path(path)
         self.tensorrt_version = tensorrt_version
+
+    check_plugins = Library.check_plugins
 
     def scatter(self, target, places, values, count, stream):
         ids = read(values, (count,))
