@@ -49,8 +49,8 @@ def check_runnable(bundle: Bundle) -> None:
     if bundle.record is not None and not bundle.record.is_runnable:
         raise BundleMismatch(
             f"the plans of {bundle.path} were built without the plugin library, to check that the network "
-            "builds, and can not run; compile the library with TensorRT's headers and build the bundle again: "
-            f"dsv4-trt plugins build --arch {bundle.record.target} --tensorrt_include DIR"
+            "builds, and can not run; compile the library with TensorRT's headers and build the bundle "
+            f"again: dsv4-trt plugins build --arch {bundle.record.target} --tensorrt_include DIR"
         )
 
 
