@@ -29,7 +29,7 @@ class TensorRT:
 TENSORRT = {
     "tensorrt": TensorRT(
         module="tensorrt",
-        package="tensorrt-cu13, whose library comes from NVIDIA's own index",
+        package="tensorrt-cu13",
         versions=((11, 1), (12, 0)),
         targets=ARCHITECTURES,
         refusal="",
