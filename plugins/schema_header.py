@@ -7,19 +7,17 @@ The structures are those of csrc/trt/schema.h.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dsv4_trt.dtypes import DType
 from dsv4_trt.graph import Attr, Dim
 from dsv4_trt.plugins.library import DTYPE_CODES
-from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param
+from dsv4_trt.plugins.op_schema import AttrSpec, Op, Param, terms
 from dsv4_trt.plugins.ops import OPS
 
 _TYPES = {int: "kInt", bool: "kBool", float: "kFloat", str: "kText"}
-_TERM = re.compile(r"([*/]?)(\w+)")
 
 
 def schema_header() -> str:
@@ -95,19 +93,25 @@ def _chosen(attribute: int, types: Mapping[str, DType]) -> str:
 
 
 def _dim(dim: Dim, names: list[str]) -> str:
-    terms = [
-        f"{{'{operator or '*'}', -1, {atom}}}"
+    factors = [
+        f"{{'{operator}', -1, {atom}}}"
         if atom.isdigit()
-        else f"{{'{operator or '*'}', {names.index(atom)}, 0}}"
-        for operator, atom in _TERM.findall(str(dim))
+        else f"{{'{operator}', {names.index(atom)}, 0}}"
+        for operator, atom in _factors(dim)
     ]
-    return f"{{{_text(str(dim))}, {_list(terms)}}}"
+    return f"{{{_text(str(dim))}, {_list(factors)}}}"
+
+
+def _factors(dim: Dim) -> Iterator[tuple[str, str]]:
+    """The first one multiplies, too."""
+    found = ["*", *terms(str(dim))]
+    return zip(found[::2], found[1::2], strict=True)
 
 
 def _dimension_names(op: Op) -> list[str]:
     """Every name that a shape of the op has."""
     shapes = [dim for spec in (*op.inputs, *op.outputs) for dim in spec.shape if dim != "..."]
-    atoms = [atom for dim in shapes for _, atom in _TERM.findall(str(dim))]
+    atoms = [atom for dim in shapes for _, atom in _factors(dim)]
     return list(dict.fromkeys(atom for atom in atoms if not atom.isdigit()))
 
 
