@@ -33,6 +33,11 @@ class PlanTensor:
     dtype: str  # one of `ELEMENT_TYPES`
     shape: tuple[Dim, ...]
 
+    @property
+    def is_sized(self) -> bool:
+        """Whether a run-time size is among its dimensions."""
+        return any(isinstance(dim, str) for dim in self.shape)
+
     @staticmethod
     def of(value: Value) -> PlanTensor:
         """A graph's value: block tables in the order of memory, as TensorRT knows only dense tensors."""
@@ -61,6 +66,11 @@ class Profile:
 
     name: str  # "decode" or "prefill"
     sizes: dict[str, tuple[int, int, int]]
+
+    def shapes(self, tensor: PlanTensor) -> list[tuple[int, ...]]:
+        """Least, usual and greatest shape of an input."""
+        ranges = [(d, d, d) if isinstance(d, int) else self.sizes[d] for d in tensor.shape]
+        return [tuple(sizes[i] for sizes in ranges) for i in range(3)]
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:

@@ -13,7 +13,7 @@ from dsv4_trt.builder.lowering.lower_rtx import lower_rtx
 from dsv4_trt.builder.lowering.lower_tensorrt import lower_tensorrt
 from dsv4_trt.builder.lowering.record import device_code, read_layers, streams_of
 from dsv4_trt.errors import BuildError
-from dsv4_trt.plan_record import PlanRecord, PlanTensor, Profile
+from dsv4_trt.plan_record import PlanRecord, Profile
 
 AUX_STREAMS = 2  # beside the main one: a layer's compressor, indexer and shared expert
 _LOWERINGS = {"tensorrt": lower_tensorrt, "tensorrt-rtx": lower_rtx}
@@ -98,8 +98,8 @@ class PlanBuilder:
     def _profile(self, lowered: Lowered, profile: Profile) -> Any:
         made = self._builder.create_optimization_profile()
         for tensor in lowered.inputs:
-            if not all(isinstance(dim, int) for dim in tensor.shape):
-                made.set_shape(tensor.name, *_ranges(tensor, profile))
+            if tensor.is_sized:
+                made.set_shape(tensor.name, *profile.shapes(tensor))
         return made
 
 
@@ -109,11 +109,3 @@ def _peak_bytes() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
     return 0  # kernels without this line
-
-
-def _ranges(tensor: PlanTensor, profile: Profile) -> list[tuple[int, ...]]:
-    """Least, usual and greatest shape of an input."""
-    sizes = [
-        (dim, dim, dim) if isinstance(dim, int) else profile.sizes[dim] for dim in tensor.shape
-    ]
-    return [tuple(size[i] for size in sizes) for i in range(3)]

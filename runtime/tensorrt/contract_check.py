@@ -91,12 +91,9 @@ def _tensor_faults(trt: Any, engine: Any, tensor: PlanTensor, mode: str) -> Iter
 def _profile_faults(engine: Any, record: PlanRecord, found: set[str]) -> Iterator[str]:
     for index, profile in enumerate(record.profiles):
         for tensor in record.inputs:
-            if tensor.name not in found or all(isinstance(dim, int) for dim in tensor.shape):
+            if tensor.name not in found or not tensor.is_sized:
                 continue
-            ranges = [
-                profile.sizes[dim] if isinstance(dim, str) else (dim,) * 3 for dim in tensor.shape
-            ]
-            expected = [*map(list, zip(*ranges, strict=True))]
+            expected = [[*shape] for shape in profile.shapes(tensor)]
             shapes = [[*dims] for dims in engine.get_tensor_profile_shape(tensor.name, index)]
             if shapes != expected:
                 yield (

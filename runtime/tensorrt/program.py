@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from math import prod
 
 from dsv4_trt.contract import TABLE_ORDER, BuildSpec, is_block_table
 from dsv4_trt.graph import Graph
@@ -78,17 +77,12 @@ class PlanProgram:
         shape, strides = placed.shape, placed.strides
         if is_block_table(name):
             shape, strides = (tuple(x[i] for i in TABLE_ORDER) for x in (shape, strides))
-        dense = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
-        assert strides == dense, f"input '{name}' of strides {strides} is not dense"
+        dense = Placed.dense(placed.address, placed.dtype, shape)
+        assert strides == dense.strides, f"input '{name}' of strides {strides} is not dense"
         self._plan.check_sizes(tensor, shape)
-        return Bound(placed.address, shape if _is_sized(tensor.shape) else ())
+        return Bound(placed.address, shape if tensor.is_sized else ())
 
     def _moving_tensor(self, name: str, address: int) -> Bound:
         if name not in self._plan.inputs:
             return Bound(address)
         return Bound(address, self._size.shape(self._graph.values[name]))
-
-
-def _is_sized(shape: tuple[int | str, ...]) -> bool:
-    """Whether a run-time size is among the dimensions."""
-    return any(isinstance(dim, str) for dim in shape)
