@@ -1,8 +1,18 @@
-"""The kernel library's host side, compiled once for all that need it."""
+"""The kernel library: what the cache has, and its host side alone, compiled once for all that need it."""
 
 import pytest
 
+from dsv4_trt.plugins.library import load_library
+from dsv4_trt.plugins.library_build import find_library
 from tests.plugins.host_library import host_library
+
+
+@pytest.fixture(scope="session")
+def library():
+    path = find_library("sm_90a")
+    if path is None:
+        pytest.skip("no kernel library is built; `dsv4-trt plugins build --arch sm_90a` builds it")
+    return load_library(path)
 
 
 @pytest.fixture(scope="session")

@@ -18,19 +18,9 @@ from dsv4_trt.plugins.library import (
     LaunchArg,
     Library,
     TensorArg,
-    load_library,
     set_tensor,
 )
-from dsv4_trt.plugins.library_build import find_library
 from dsv4_trt.plugins.ops import OPS
-
-
-@pytest.fixture(scope="module")
-def library():
-    path = find_library("sm_90a")
-    if path is None:
-        pytest.skip("no kernel library is built; `dsv4-trt plugins build --arch sm_90a` builds it")
-    return load_library(path)
 
 
 def test_it_has_every_op(library):

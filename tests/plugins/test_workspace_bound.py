@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from dsv4_trt.errors import PluginError
-from dsv4_trt.plugins.library import load_library
-from dsv4_trt.plugins.library_build import find_library
 from tests.plugins.graph_calls import all_calls, library_call
 
 CAPABILITIES = (90, 100, 103, 120, 121)
@@ -16,14 +14,6 @@ NEEDING = ("linear", "grouped_linear", "experts", "shared_expert", "router", "in
 NEEDING += ("sparse_attention", "sample", "all_reduce", "all_gather")
 NEEDED = [name for name, call in CALLS.items() if call.op.name in NEEDING]
 MOST = {"num_tokens": 16384, "num_table_rows": 512, "num_seqs_plus_1": 513}
-
-
-@pytest.fixture(scope="module")
-def library():
-    path = find_library("sm_90a")
-    if path is None:
-        pytest.skip("no kernel library is built; `dsv4-trt plugins build --arch sm_90a` builds it")
-    return load_library(path)
 
 
 def most(name):
