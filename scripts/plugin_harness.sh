@@ -6,7 +6,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-export PYTHON=${1:-python3} PYTHONPATH=$PWD OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export PYTHON=${1:-python3} PYTHONPATH=$PWD OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 if [ -z "${TENSORRT_INCLUDE_DIR:-}${TENSORRT_ROOT:-}" ]; then
     echo "set TENSORRT_INCLUDE_DIR to the folder that has NvInferRuntime.h" >&2
     exit 2
