@@ -12,4 +12,5 @@ record           what the plan turned out to be
 job              one build as data
 process          runs a job in a process of its own
 child            that process
+process_state    what it begins with, so that the same job gives the same plan
 """

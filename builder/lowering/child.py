@@ -1,15 +1,10 @@
-"""The process that builds a plan: a job from stdin, messages as JSON lines to stdout.
+"""The process that builds a plan: a job from stdin, messages as JSON lines to a pipe.
 
-python -m dsv4_trt.builder.lowering.child
-
-TensorRT puts memory that it never wrote into plans, and orders some things by address. So that the same job
-gives the same plan, the process starts again with addresses, hashes and fresh memory that are always the
-same, as far as the system lets it.
+python -m dsv4_trt.builder.lowering.child PIPE
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -19,22 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from dsv4_trt.builder.lowering.job import PlanJob
+from dsv4_trt.builder.lowering.layers import lower
+from dsv4_trt.builder.lowering.log import BuildLog
+from dsv4_trt.builder.lowering.lower_rtx import import_onnx
+from dsv4_trt.builder.lowering.plan import PlanBuilder
+from dsv4_trt.builder.lowering.process_state import end_with_parent, settle
+from dsv4_trt.builder.lowering.registry import register_plugins, target_of
 from dsv4_trt.contract import BUILD_LOG_FILE, engine_file
 from dsv4_trt.errors import BuildError, ConfigError, Dsv4Error
 from dsv4_trt.plan_record import BuildRecord
 from dsv4_trt.targets import TENSORRT, check_version
 
-_NO_RANDOM_ADDRESSES = 0x0040000
-_ASK = 0xFFFFFFFF
-_SETTLED = {"PYTHONHASHSEED": "0", "GLIBC_TUNABLES": "glibc.malloc.perturb=165"}
 Tell = Callable[..., None]
 
 
 def main() -> None:
-    """Do the job; whatever is raised goes to stdout as a message."""
-    settle()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as out:
-        os.dup2(2, 1)  # what TensorRT prints is no message
+    """Do the job; whatever is raised goes to the pipe as a message."""
+    end_with_parent()
+    settle(__spec__.name)
+    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1) as out:
 
         def tell(**message: Any) -> None:
             out.write(json.dumps(message) + "\n")
@@ -44,25 +42,15 @@ def main() -> None:
             tell(record=record.to_json())
         except Dsv4Error as error:
             tell(error=type(error).__name__, message=str(error))
-
-
-def settle() -> None:
-    """Start again in the same state as ever, unless this process has it."""
-    if all(os.environ.get(name) == value for name, value in _SETTLED.items()):
-        return
-    libc = ctypes.CDLL(None)
-    personality = libc.personality(ctypes.c_ulong(_ASK))
-    libc.personality(ctypes.c_ulong(personality | _NO_RANDOM_ADDRESSES))  # may be refused
-    os.execve(sys.executable, [sys.executable, "-m", __spec__.name], {**os.environ, **_SETTLED})
+        except OSError as error:  # the disk of this folder
+            message = f"{os.getcwd()}: {error.strerror}; TMPDIR names another place for it"
+            tell(error=BuildError.__name__, message=message)
 
 
 def build(job: PlanJob, tell: Tell) -> BuildRecord:
     """Build the plan of a job and write it and TensorRT's log into this folder."""
-    from dsv4_trt.builder.lowering.layers import lower
-    from dsv4_trt.builder.lowering.log import BuildLog
-    from dsv4_trt.builder.lowering.plan import PlanBuilder
-    from dsv4_trt.builder.lowering.registry import register_plugins, target_of
-
+    if job.engine == "tensorrt-rtx":
+        import_onnx()  # before TensorRT has threads: of two that allocate, either may be first
     trt = import_tensorrt(job.engine)
     target = target_of(job)
     tell(progress=f"{job.graph.name}: {len(job.graph.nodes)} nodes for {target}")

@@ -36,8 +36,8 @@ def lower_rtx(trt: Any, network: Any, lowered: Lowered, log: BuildLog) -> None:
 
 def onnx_model(lowered: Lowered) -> bytes:
     """A network as a serialised ONNX model; plugins are nodes of the domain `dsv4`."""
-    helper = _onnx().helper
-    axis = helper.make_tensor(_AXIS, _onnx().TensorProto.INT64, [1], [1])
+    helper = import_onnx().helper
+    axis = helper.make_tensor(_AXIS, import_onnx().TensorProto.INT64, [1], [1])
     graph = helper.make_graph(
         [_node(layer) for layer in lowered.layers],
         lowered.name,
@@ -52,7 +52,7 @@ def onnx_model(lowered: Lowered) -> bytes:
 
 
 def _node(layer: Layer) -> Any:
-    helper = _onnx().helper
+    helper = import_onnx().helper
     outputs = [tensor.name for tensor in layer.outputs]
     if layer.kind is Kind.PLUGIN:
         # ONNX has no booleans
@@ -90,14 +90,15 @@ _NATIVE = {
 
 
 def _value(tensor: PlanTensor) -> Any:
-    return _onnx().helper.make_tensor_value_info(tensor.name, _type(tensor), tensor.shape)
+    return import_onnx().helper.make_tensor_value_info(tensor.name, _type(tensor), tensor.shape)
 
 
 def _type(tensor: PlanTensor) -> int:
-    return int(getattr(_onnx().TensorProto, _TYPES[tensor.dtype]))
+    return int(getattr(import_onnx().TensorProto, _TYPES[tensor.dtype]))
 
 
-def _onnx() -> Any:
+def import_onnx() -> Any:
+    """The package onnx, which only builds for TensorRT-RTX need."""
     try:
         import onnx
     except ImportError as error:
