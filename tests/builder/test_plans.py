@@ -121,21 +121,6 @@ def test_a_record_survives_json(case):
     assert not record.is_runnable
 
 
-def test_the_same_job_gives_the_same_plan(tmp_path):
-    made = []
-    for name in ("a", "another"):
-        folder = tmp_path / name
-        folder.mkdir()
-        build("tiny", "trunk", folder)
-        made.append((folder / engine_file(0, "trunk")).read_bytes())
-    assert made[0] == made[1]
-
-
-def test_memory_of_the_process_that_asks_is_not_counted(tmp_path):
-    large = np.ones(1 << 30, np.uint8)
-    assert build("tiny", "mtp", tmp_path).peak_bytes < large.nbytes
-
-
 def test_another_target_gives_another_plan(tmp_path):
     plans = []
     for target in BUILD_TARGETS:
