@@ -12,7 +12,7 @@ import click
 from dsv4_trt.cli.options import PATH, json_option, option
 from dsv4_trt.cli.presets import LEGAL, preset
 from dsv4_trt.cli.progress import steps
-from dsv4_trt.cli.termination import sigterm_unwinds
+from dsv4_trt.cli.termination import signals_unwind
 from dsv4_trt.contract import BuildSpec
 from dsv4_trt.precision import INDEXER_CACHE_DTYPES, KV_CACHE_DTYPES
 from dsv4_trt.targets import ARCHITECTURES, ENGINES, TENSORRT, check_target, default_target
@@ -129,7 +129,7 @@ def command(
         report = dry_run_report(output_dir, look(checkpoint, output_dir, build, options))
         show = print_dry_run
     else:
-        with sigterm_unwinds(), steps() as progress:
+        with signals_unwind(), steps() as progress:
             options = replace(options, progress=progress)
             record = build_bundle(checkpoint, output_dir, build, options)
         report = build_report(output_dir, checkpoint.mapping.world_size, record)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
-from dsv4_trt.cli.termination import sigterm_unwinds
+from dsv4_trt.cli.termination import signals_unwind
 
 if TYPE_CHECKING:
     from dsv4_trt.convert.dry_run import DryRun
@@ -87,7 +87,7 @@ def command(
 def _interruptible(output_dir: Path) -> Iterator[None]:
     """SIGTERM ends the run like Ctrl-C does: jobs stop, and a hint says what is left to resume."""
     try:
-        with sigterm_unwinds():
+        with signals_unwind():
             yield
     except (KeyboardInterrupt, SystemExit):
         from dsv4_trt.convert.staging import partial_dir

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dsv4_trt.cli.progress import progress
+from dsv4_trt.cli.progress import is_shown, progress
 
 if TYPE_CHECKING:
     from dsv4_trt.runtime.bundle import Bundle
@@ -32,7 +31,7 @@ def compile_kernels(
     )
 
     target = library_path(architectures, tensorrt_include)
-    if not sys.stderr.isatty() and (force or not target.is_file()):  # no bar: minutes of silence
+    if not is_shown() and (force or not target.is_file()):  # no bar: minutes of silence
         click.echo(f"the compiler's output goes to {target.with_name(LOG_FILE)}", err=True)
     shown = 0
     description = f"compiling for {', '.join(architectures)}"

@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
+
+
+def is_shown() -> bool:
+    """Whether stderr is a terminal; a program can be started without any."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
@@ -19,7 +26,7 @@ def progress(
 
     Nothing is shown when stderr is not a terminal.
     """
-    if not sys.stderr.isatty():
+    if not is_shown():
         yield lambda done: None
         return
     from rich.console import Console
@@ -46,8 +53,8 @@ def progress(
 @contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
     """Yields a function that says which step begins: a line each, on a terminal with the time it takes."""
-    if not sys.stderr.isatty():
-        yield lambda what: print(what, file=sys.stderr, flush=True)
+    if not is_shown():
+        yield lambda what: click.echo(what, err=True)
         return
     from rich.console import Console
     from rich.markup import escape

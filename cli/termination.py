@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that what a command began is undone as after Ctrl-C."""
+"""Signals that end a command as exceptions, so that what it began is undone as after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TERMINATED = 128 + signal.SIGTERM  # exit code by shell convention
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # the latter when the terminal closes
 
 
 @contextmanager
-def sigterm_unwinds() -> Iterator[None]:
-    """Within this, SIGTERM raises `SystemExit`."""
+def signals_unwind() -> Iterator[None]:
+    """Within this, a signal raises `SystemExit`; what is undone then is not disturbed by another one."""
 
-    def terminate(signum: int, frame: object) -> None:
-        raise SystemExit(TERMINATED)
+    def end(signum: int, frame: object) -> None:
+        for number in former:
+            signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + signum)  # exit code by shell convention
 
-    former = signal.signal(signal.SIGTERM, terminate)
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    # one that is ignored stays so, as with nohup
+    former = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
+    for number in former:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)

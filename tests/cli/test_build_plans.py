@@ -161,7 +161,8 @@ def test_a_builder_that_dies_is_an_error_with_its_last_words(monkeypatch, tmp_pa
     assert [*place.iterdir()] == []
 
 
-def test_sigterm_takes_the_builder_along_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_takes_the_builder_along_and_leaves_nothing(tmp_path, number):
     (tmp_path / "hanging_child.py").write_text(
         "import os, pathlib, time\n"
         f"pathlib.Path({str(tmp_path)!r}, 'pid.new').write_text(str(os.getpid()))\n"
@@ -185,8 +186,8 @@ def test_sigterm_takes_the_builder_along_and_leaves_nothing(tmp_path):
             time.sleep(0.02)
         child = int((tmp_path / "pid").read_text())
         assert len([*place.iterdir()]) == 1
-        command.send_signal(signal.SIGTERM)
-        assert command.wait(30) == 128 + signal.SIGTERM
+        command.send_signal(number)
+        assert command.wait(30) == 128 + number
     finally:
         command.kill()
         command.wait()

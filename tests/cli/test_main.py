@@ -1,10 +1,13 @@
 """What the program does about the place its output goes to."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+
+from tests.cli.builds import DUMMY, RTX
 
 
 def run_program(*args, stdout=subprocess.PIPE, **environment):
@@ -36,3 +39,10 @@ def test_a_reader_that_leaves_ends_the_program_without_a_word(tiny_a):
     with open(writer, "wb") as pipe:
         run = run_program("inspect", tiny_a, "--tensors", stdout=pipe)
     assert (run.returncode, run.stderr) == (1, b"")
+
+
+def test_a_program_without_stderr_works(tmp_path):
+    command = [sys.executable, "-m", "dsv4_trt.cli", "build", *DUMMY, *RTX, "--no-mtp", "--json"]
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command, "--output_dir", tmp_path / "engine"]
+    run = subprocess.run(shell, stdout=subprocess.PIPE, check=True)
+    assert set(json.loads(run.stdout)["plans"]["graphs"]) == {"trunk"}

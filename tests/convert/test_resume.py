@@ -288,7 +288,7 @@ def start(official, output, *more):
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_leaves_a_run_that_can_be_resumed(official, whole, tmp_path, number):
     process = start(official, tmp_path / "out")
     path = tmp_path / PARTIAL / JOURNAL_FILE
@@ -299,7 +299,7 @@ def test_a_signal_leaves_a_run_that_can_be_resumed(official, whole, tmp_path, nu
         time.sleep(0.02)
     process.send_signal(number)
     _, message = process.communicate(timeout=30)
-    expected = {signal.SIGTERM: 143, signal.SIGINT: 1, signal.SIGKILL: -9}
+    expected = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 1, signal.SIGKILL: -9}
     assert process.returncode == expected[number]
     if number != signal.SIGKILL:
         assert "--resume" in message
