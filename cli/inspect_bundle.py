@@ -45,7 +45,7 @@ def bundle_report(path: Path) -> Report:
     """
     try:
         return _report(_read(path))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise BundleMismatch(
             f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
         ) from error

@@ -65,7 +65,7 @@ def bundle_source(path: Path, choices: Choices) -> PlanSource:
     try:
         source = _read_bundle(path)
         source.weight_bytes()  # uses every size of the model
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise BundleMismatch(
             f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
         ) from error

@@ -84,7 +84,7 @@ def open_bundle(
     """
     try:
         return _open(path, precision, checkpoint_dir)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise BundleMismatch(
             f"a file of {path} is damaged ({type(error).__name__}: {error}); build the bundle again"
         ) from error
@@ -158,7 +158,7 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
         raise ConfigError(
             f"{found}; expected an engine bundle written by `dsv4-trt build`"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleMismatch(
             f"{path / name} is not JSON ({error}); build the bundle again"
         ) from None
@@ -168,7 +168,7 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
 def _check_files(path: Path, digests: dict[str, str]) -> None:
     for name, expected in digests.items():
         file = path / name
-        if not file.exists():
+        if not file.is_file():
             raise BundleMismatch(f"{file} is missing; build the bundle again")
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             raise BundleMismatch(

@@ -189,6 +189,7 @@ def rewrite_record(folder, change):
         (lambda data: data.pop("plans"), "damaged"),
         (lambda data: data["plans"]["trunk"].pop("layers"), "damaged"),
         (lambda data: data["plans"]["trunk"].update(profiles=7), "damaged"),
+        (lambda data: data["plans"]["trunk"]["profiles"][0]["sizes"].update(x=[1]), "damaged"),
     ],
 )
 def test_a_record_that_can_not_be_read(engine, change, message):

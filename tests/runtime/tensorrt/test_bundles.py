@@ -13,7 +13,7 @@ from dsv4_trt.runtime import llm_open
 from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.llm import LLM
-from tests.runtime.tensorrt.plans import TARGET, rewrite
+from tests.runtime.tensorrt.plans import TARGET, rewrite, write
 from tests.workshop import run_cli
 
 
@@ -61,6 +61,7 @@ def test_a_changed_plan_is_refused(copy):
         (lambda d: d.pop("plans"), r"a file of .* is damaged \(KeyError: 'plans'\)"),
         (lambda d: d["plans"]["trunk"].pop("inputs"), r"is damaged \(KeyError: 'inputs'\)"),
         (lambda d: d["plans"]["trunk"].update(more=1), r"is damaged \(TypeError"),
+        (lambda d: d["plans"]["trunk"]["profiles"][0]["sizes"].update(x=[1]), r"is damaged \(Index"),
         (lambda d: d.update(engine="tensorrt-rtx"), r"is of engine tensorrt-rtx, .* of tensorrt;"),
         (lambda d: d.update(target="sm_121a"), r"is of target sm_121a, the bundle of sm_120a"),
         (lambda d: d["plans"].pop("mtp"), r"is of graphs \['trunk'\], .* of \['mtp', 'trunk'\]"),
@@ -69,6 +70,19 @@ def test_a_changed_plan_is_refused(copy):
 def test_a_record_that_is_not_the_bundle_s_is_refused(copy, change, message):
     rewrite(copy, PLAN_FILE, change)
     with pytest.raises(BundleMismatch, match=message):
+        open_bundle(copy)
+
+
+def test_a_folder_in_place_of_a_plan_is_refused(copy):
+    (copy / "rank0.engine").unlink()
+    (copy / "rank0.engine").mkdir()
+    with pytest.raises(BundleMismatch, match=r"rank0\.engine is missing; build"):
+        open_bundle(copy)
+
+
+def test_a_record_that_is_nested_too_deeply_is_refused(copy):
+    write(copy, PLAN_FILE, "[" * 100_000)
+    with pytest.raises(BundleMismatch, match=r"plan\.json is not JSON \(maximum recursion"):
         open_bundle(copy)
 
 
