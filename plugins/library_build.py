@@ -38,12 +38,19 @@ Progress = Callable[[int], None]  # files done
 
 
 def cache_root() -> Path:
-    """Where built libraries are kept."""
+    """Where built libraries are kept; raises `PluginError` if there is no such place."""
     named = os.environ.get("DSV4_TRT_CACHE")
     if named:
         return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "dsv4-trt"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "dsv4-trt"
+    try:
+        return Path.home() / ".cache" / "dsv4-trt"
+    except RuntimeError as error:  # a user that the system does not know
+        raise PluginError(
+            "this user has no home for a cache of kernels; name a folder by DSV4_TRT_CACHE"
+        ) from error
 
 
 def library_path(

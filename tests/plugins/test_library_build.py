@@ -237,3 +237,12 @@ def test_the_schema_header_has_every_op():
     header = schema_header()
     for op in OPS.values():
         assert f'\n    {{"{op.name}", {{{len(op.inputs)}, ' in header
+
+
+def test_a_user_without_a_home_is_told_of_the_cache(monkeypatch):
+    """As in a container that runs as a number."""
+    for name in ("DSV4_TRT_CACHE", "XDG_CACHE_HOME", "DSV4_PLUGIN_LIBRARY", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(PluginError, match="has no home .* name a folder by DSV4_TRT_CACHE"):
+        find_library("sm_120a")

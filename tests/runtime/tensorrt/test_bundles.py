@@ -61,7 +61,10 @@ def test_a_changed_plan_is_refused(copy):
         (lambda d: d.pop("plans"), r"a file of .* is damaged \(KeyError: 'plans'\)"),
         (lambda d: d["plans"]["trunk"].pop("inputs"), r"is damaged \(KeyError: 'inputs'\)"),
         (lambda d: d["plans"]["trunk"].update(more=1), r"is damaged \(TypeError"),
-        (lambda d: d["plans"]["trunk"]["profiles"][0]["sizes"].update(x=[1]), r"is damaged \(Index"),
+        (
+            lambda d: d["plans"]["trunk"]["profiles"][0]["sizes"].update(x=[1]),
+            r"is damaged \(Index",
+        ),
         (lambda d: d.update(engine="tensorrt-rtx"), r"is of engine tensorrt-rtx, .* of tensorrt;"),
         (lambda d: d.update(target="sm_121a"), r"is of target sm_121a, the bundle of sm_120a"),
         (lambda d: d["plans"].pop("mtp"), r"is of graphs \['trunk'\], .* of \['mtp', 'trunk'\]"),
