@@ -13,6 +13,7 @@ from pathlib import Path
 from dsv4_trt.builder.lowering.job import PlanJob
 from dsv4_trt.builder.lowering.process import run_job
 from dsv4_trt.builder.lowering.profiles import profiles
+from dsv4_trt.builder.lowering.timing_cache import can_be_written
 from dsv4_trt.contract import PLAN_FILE, BuildSpec, engine_file
 from dsv4_trt.errors import ConfigError, MissingDependency
 from dsv4_trt.graph import Graph
@@ -50,7 +51,7 @@ class PlanOptions:
             if path is not None and not path.is_file():
                 raise ConfigError(f"the {what} {path} is no file")
         target = self.output_timing_cache
-        if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
+        if target is not None and not can_be_written(target):
             raise ConfigError(f"{target} can not be written; name a file in a folder that is there")
 
 

@@ -9,6 +9,7 @@ profiles         ranges of sizes that a plan is good for
 plan             builds a plan and looks for copies that should not be
 log              what TensorRT says meanwhile
 record           what the plan turned out to be
+timing_cache     the file of timings that builds can share
 job              one build as data
 process          runs a job in a process of its own
 child            that process

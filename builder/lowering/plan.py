@@ -12,6 +12,7 @@ from dsv4_trt.builder.lowering.log import BuildLog
 from dsv4_trt.builder.lowering.lower_rtx import lower_rtx
 from dsv4_trt.builder.lowering.lower_tensorrt import lower_tensorrt
 from dsv4_trt.builder.lowering.record import device_code, read_layers, streams_of
+from dsv4_trt.builder.lowering.timing_cache import read_timings, write_timings
 from dsv4_trt.errors import BuildError
 from dsv4_trt.plan_record import PlanRecord, Profile
 
@@ -64,7 +65,7 @@ class PlanBuilder:
     def read_timing_cache(self, path: Path | None) -> None:
         """Begin with the timings of an earlier build, or with none."""
         config = self._builder.create_builder_config()
-        data = path.read_bytes() if path is not None else b""
+        data = read_timings(path) if path is not None else b""
         self._cache = config.create_timing_cache(data)
         if self._cache is None:
             raise BuildError(
@@ -73,7 +74,7 @@ class PlanBuilder:
 
     def write_timing_cache(self, path: Path) -> None:
         """Keep the timings of this build."""
-        path.write_bytes(bytes(self._cache.serialize()))
+        write_timings(path, bytes(self._cache.serialize()))
 
     def _config(self, lowered: Lowered, profiles: Sequence[Profile]) -> Any:
         trt = self._trt

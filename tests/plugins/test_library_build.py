@@ -244,5 +244,5 @@ def test_a_user_without_a_home_is_told_of_the_cache(monkeypatch):
     for name in ("DSV4_TRT_CACHE", "XDG_CACHE_HOME", "DSV4_PLUGIN_LIBRARY", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    with pytest.raises(PluginError, match="has no home .* name a folder by DSV4_TRT_CACHE"):
+    with pytest.raises(PluginError, match=r"has no home .* name a folder by DSV4_TRT_CACHE"):
         find_library("sm_120a")
