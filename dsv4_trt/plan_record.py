@@ -7,7 +7,7 @@ run-time dimensions have the graph's names.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dsv4_trt.contract import TABLE_ORDER, is_block_table
@@ -67,6 +67,11 @@ class Profile:
     name: str  # "decode" or "prefill"
     sizes: dict[str, tuple[int, int, int]]
 
+    @property
+    def most(self) -> dict[str, int]:
+        """The greatest of each size."""
+        return {name: most for name, (_, _, most) in self.sizes.items()}
+
     def shapes(self, tensor: PlanTensor) -> list[tuple[int, ...]]:
         """Least, usual and greatest shape of an input."""
         ranges = [(d, d, d) if isinstance(d, int) else self.sizes[d] for d in tensor.shape]
@@ -94,6 +99,8 @@ class PlanRecord:
     device_code: tuple[str, ...]  # GPUs of machine code, names of sources
     seconds: float
     peak_bytes: int  # of host memory, of the process that built it
+    # by profile and node: bytes that plugins may write, which a plan does not tell them when they run
+    workspaces: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def num_plugins(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def build(job: PlanJob, tell: Tell) -> BuildRecord:
         if job.engine == "tensorrt":
             builder.read_timing_cache(job.input_timing_cache)
         data, plan = builder.build(lower(job.graph), job.profiles)
+        plan = replace(plan, workspaces=plugins.workspaces(job))
         if job.output_timing_cache is not None:
             builder.write_timing_cache(job.output_timing_cache)
     finally:

@@ -10,30 +10,42 @@ from dsv4_trt.builder.lowering.job import PlanJob
 from dsv4_trt.builder.lowering.log import BuildLog
 from dsv4_trt.builder.lowering.twins import register_twins
 from dsv4_trt.errors import BuildError, ConfigError
-from dsv4_trt.plugins.library import load_library
+from dsv4_trt.plugins.library import Library, load_library
+from dsv4_trt.plugins.planned_workspaces import planned_workspaces
 
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # of CUdevice_attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Where plugins come from: the headers' version of the library, "" for twins, which have to stay."""
+    """Where plugins come from: a library, or twins, which have to stay as long as they are used."""
 
-    version: str
+    library: Library | None = None
     twins: list[Any] = field(default_factory=list)
+
+    @property
+    def version(self) -> str:
+        """Of the headers that the library was compiled with; "" for twins."""
+        return "" if self.library is None else self.library.tensorrt_version
+
+    def workspaces(self, job: PlanJob) -> dict[str, dict[str, int]]:
+        """Bytes that the library's plugins plan for, by profile and node; twins know none."""
+        if self.library is None:
+            return {}
+        return {p.name: planned_workspaces(self.library, job.graph, p.most) for p in job.profiles}
 
 
 def register_plugins(trt: Any, job: PlanJob, target: str, log: BuildLog) -> Registered:
     """Every op as a plugin of the registry."""
     if job.plugin_library is None:
-        return Registered("", register_twins(trt, log.report))
+        return Registered(twins=register_twins(trt, log.report))
     library = load_library(job.plugin_library)
     library.check_plugins()
     if job.engine == "tensorrt-rtx":  # which builds for other GPUs than are here
         library.plan_for(capability_of(target))
     if trt.get_plugin_registry().load_library(str(job.plugin_library)) is None:
         raise BuildError(f"TensorRT can not load {job.plugin_library}: {log.last_error()}")
-    return Registered(library.tensorrt_version)
+    return Registered(library)
 
 
 def target_of(job: PlanJob) -> str:

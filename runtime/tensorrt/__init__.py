@@ -8,6 +8,7 @@ bindings        the Python bindings of a bundle's TensorRT, its runtime and its 
 log             what TensorRT complains about
 plan            a deserialised plan: what it asks for, which profile holds a step
 contract_check  holds a plan against its graph and its record
+workspace_check holds its workspaces against the library
 context         one execution context: shapes, addresses, the run of a step
 program         a plan as the program of a network: a context a size of decode step, one for all others
 

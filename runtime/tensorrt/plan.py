@@ -13,6 +13,7 @@ from dsv4_trt.runtime.cuda.step_size import StepSize
 from dsv4_trt.runtime.open import check_gpu, check_runnable
 from dsv4_trt.runtime.tensorrt.bindings import Bindings, load_bindings, register_plugins
 from dsv4_trt.runtime.tensorrt.contract_check import check_contract
+from dsv4_trt.runtime.tensorrt.workspace_check import check_workspaces
 
 _REMEDIES = {
     "num_tokens": "build with a larger --max_num_tokens",
@@ -114,6 +115,7 @@ def load_plan(bundle: Bundle, graph: Graph, library: Library) -> Plan:
         )
     plan_record = record.plans[graph.name]
     check_contract(bindings.trt, engine, graph, plan_record)
+    check_workspaces(library, graph, plan_record)
     return Plan(bindings, engine, plan_record)
 
 

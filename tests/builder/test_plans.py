@@ -210,3 +210,7 @@ def test_the_library_s_plugins_make_the_network_that_their_twins_make(tmp_path):
     assert record.is_runnable
     assert plan.layers == twins.layers
     assert plan.num_streams == twins.num_streams
+    assert {*plan.workspaces} == {"decode", "prefill"}
+    for bytes_of in plan.workspaces.values():
+        assert {f"layers.{n}.ffn.experts" for n in range(4)} <= bytes_of.keys()
+    assert twins.workspaces == {}

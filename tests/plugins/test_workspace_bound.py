@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from dsv4_trt.errors import PluginError
-from tests.plugins.graph_calls import all_calls, library_call
+from dsv4_trt.plugins.ops import OPS
+from dsv4_trt.plugins.planned_workspaces import planned_workspaces
+from tests.plugins.graph_calls import (
+    GRAPHS,
+    OpCall,
+    all_calls,
+    graph,
+    graph_calls,
+    library_call,
+)
 
 CAPABILITIES = (90, 100, 103, 120, 121)
 CALLS = all_calls()
@@ -102,3 +111,18 @@ def test_without_a_gpu_a_plan_must_say_what_it_is_for(library):
     made = library_call(library, CALLS["sample"].sized(dict.fromkeys(CALLS["sample"].sizes, 1)))
     with pytest.raises(PluginError, match=r"without a GPU say .* dsv4_plan_for\(120\)"):
         library.workspace_bound(made)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("capability", [90, 120])
+def test_what_a_graph_s_plugins_plan_for_is_the_bound_of_each_call(library, name, capability):
+    largest = {size: most(size) for call in graph_calls(name) for size in call.sizes}
+    expected = {}
+    for node in graph(name).nodes:
+        values = {param: graph(name).values[value] for param, value in node.inputs.items()}
+        inputs = {param: (value.dtype, value.shape) for param, value in values.items()}
+        call = OpCall(op=OPS[node.op], attrs=node.attrs, inputs=inputs).sized(largest)
+        bound = library.workspace_bound(library_call(library, call), capability)
+        expected |= {node.name: bound} if bound else {}
+    assert expected
+    assert planned_workspaces(library, graph(name), largest, capability) == expected

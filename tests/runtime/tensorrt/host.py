@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from dsv4_trt.kv_plan import plan_for_sequences
-from dsv4_trt.plugins.library import Library
+from dsv4_trt.plugins.library import Call, Library
 from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.cuda import driver
@@ -85,6 +85,13 @@ class FakeLibrary:
     def __init__(self, path="libdsv4_plugins.so", tensorrt_version="11.1.0"):
         self.path = Path(path)
         self.tensorrt_version = tensorrt_version
+        self.workspaces = {}  # bytes by op
+
+    def call(self, op, attrs):
+        return Call(self, op, 0, attrs)
+
+    def workspace_bound(self, largest, capability=0):
+        return self.workspaces.get(largest.op.name, 0)
 
     check_plugins = Library.check_plugins
 
