@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from rich.markup import escape
 
 from dsv4_trt.cli.engine_report import Report
@@ -27,11 +29,12 @@ def print_build(report: Report) -> None:
     plans = report.get("plans")
     if plans is not None:
         print_engine(console, plans)
-    place, following = "", f"inspect {output_dir} --layers"
+    quoted = quote(output_dir)
+    place, following = "", f"inspect {quoted} --layers"
     # a GPU runs one rank in this version
     if plans is None or (plans["is_runnable"] and report["world_size"] == 1):
         prompt = "--prompt 'Hello'" if TOKENIZER_FILES[0] in files else "--token_ids 0"
-        following = f"generate --engine_dir {output_dir} {prompt}"
+        following = f"generate --engine_dir {quoted} {prompt}"
         place = f", on a GPU of {plans['target']}" if plans else ""
     console.print(escape(f"next{place}: dsv4-trt {following}"), soft_wrap=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -136,7 +137,8 @@ def _print_report(report: ConvertReport, as_json: bool) -> None:
         click.echo(
             f"  verified: {_size(report.verified_bytes)} compared with the source, all equal"
         )
-    click.echo(f"next: dsv4-trt build --checkpoint_dir {report.output_dir} --output_dir ENGINE")
+    checkpoint = quote(str(report.output_dir))
+    click.echo(f"next: dsv4-trt build --checkpoint_dir {checkpoint} --output_dir ENGINE")
 
 
 def _size(nbytes: int) -> str:

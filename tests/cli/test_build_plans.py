@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -127,6 +128,13 @@ def test_plans_of_the_library_are_to_be_run(plans_home, capsys):
     assert f"next, on a GPU of sm_120a: {following}" in text
     print_build(build_report(plans_home / "one", 2, record))
     assert f"next: dsv4-trt inspect {plans_home / 'one'} --layers" in capsys.readouterr().out
+
+
+def test_the_next_command_is_one_for_any_name(tmp_path):
+    path = tmp_path / "it's an engine"
+    shown = build(*DUMMY, "--output_dir", path, cache=tmp_path).output
+    words = shlex.split(shown.partition("next: ")[2])
+    assert words == ["dsv4-trt", "generate", "--engine_dir", str(path), "--token_ids", "0"]
 
 
 def test_a_native_bundle_has_no_plans(tmp_path):
