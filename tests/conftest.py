@@ -1,5 +1,7 @@
 """Shared fixtures; tests that need a GPU are skipped, and counted, where there is none."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -20,6 +22,16 @@ def workshop(tmp_path_factory):
 def tiny_a():
     """The golden model that travels with the repository."""
     return golden_roots()["tiny-a"] / "checkpoint"
+
+
+@pytest.fixture
+def signals_as_usual():
+    """Signals do here, and in processes started here, what they do by default: nohup ignores one."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items):

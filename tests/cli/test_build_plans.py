@@ -169,6 +169,7 @@ def test_a_builder_that_dies_is_an_error_with_its_last_words(monkeypatch, tmp_pa
     assert [*place.iterdir()] == []
 
 
+@pytest.mark.usefixtures("signals_as_usual")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_takes_the_builder_along_and_leaves_nothing(tmp_path, number):
     (tmp_path / "hanging_child.py").write_text(

@@ -7,14 +7,7 @@ import pytest
 
 from dsv4_trt.cli.termination import signals_unwind
 
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """What was there before is there again."""
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
-    yield
-    for number, handler in zip((signal.SIGTERM, signal.SIGHUP), before, strict=True):
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -288,6 +288,7 @@ def start(official, output, *more):
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.usefixtures("signals_as_usual")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_leaves_a_run_that_can_be_resumed(official, whole, tmp_path, number):
     process = start(official, tmp_path / "out")
