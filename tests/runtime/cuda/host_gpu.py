@@ -46,6 +46,24 @@ class Stream:
         self.is_busy = False
 
 
+def install_driver(machine, current, monkeypatch):
+    """Streams and captures of a GPU that is not there; what is captured is a list, `machine.captured`."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    fakes = {
+        "new_stream": lambda device: Stream(),
+        "new_event": lambda: 0,
+        "free_with": lambda *_: None,
+        "begin_capture": lambda stream: setattr(machine, "captured", []),
+        "abandon_capture": lambda stream: setattr(machine, "captured", None),
+        "end_capture": machine.end_capture,
+        "launch_graph": machine.launch_graph,
+        "destroy_graph": list.clear,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(driver, name, fake)
+
+
 class Inputs:
     """`StepInputs` in plain memory."""
 
@@ -71,22 +89,9 @@ class Machine:
         self.captured = None
         self.fails_at = None  # a call of the library
         self.stamp = 0  # what a run writes to the logits
-        current = self.current = Stream()
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
-        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        self.current = Stream()
         monkeypatch.setattr(network_module, "StepInputs", Inputs)
-        fakes = {
-            "new_stream": lambda device: Stream(),
-            "new_event": lambda: 0,
-            "free_with": lambda *_: None,
-            "begin_capture": lambda stream: setattr(self, "captured", []),
-            "abandon_capture": lambda stream: setattr(self, "captured", None),
-            "end_capture": self.end_capture,
-            "launch_graph": self.launch_graph,
-            "destroy_graph": list.clear,
-        }
-        for name, fake in fakes.items():
-            monkeypatch.setattr(driver, name, fake)
+        install_driver(self, self.current, monkeypatch)
 
     def call(self, op, attrs, tensors, start):
         return Call(self, op, [*OPS].index(op.name), attrs, tensors, start)

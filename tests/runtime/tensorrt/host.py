@@ -10,11 +10,10 @@ from dsv4_trt.kv_plan import plan_for_sequences
 from dsv4_trt.plugins.library import Call, Library
 from dsv4_trt.runtime import open as runtime_open
 from dsv4_trt.runtime.bundle import open_bundle
-from dsv4_trt.runtime.cuda import driver
 from dsv4_trt.runtime.cuda import network as network_module
 from dsv4_trt.runtime.tensorrt import bindings
 from dsv4_trt.runtime.tensorrt.engine import TensorRTEngine
-from tests.runtime.cuda.host_gpu import Stream, read
+from tests.runtime.cuda.host_gpu import Stream, install_driver, read
 from tests.runtime.tensorrt.fake_tensorrt import FakeTensorRT
 from tests.runtime.tensorrt.host_memory import HostMemory
 from tests.runtime.tensorrt.plans import TARGET
@@ -31,25 +30,12 @@ class Gpu:
         self.num_replays = 0
 
     def install(self, monkeypatch):
-        memory, current = self.memory, Stream()
+        memory = self.memory
         monkeypatch.setattr(torch, "empty", memory.empty)
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda t, *s: memory.new_empty(t, *s))
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current)
-        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
         monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
         monkeypatch.setattr(network_module, "StepInputs", self.inputs)
-        fakes = {
-            "new_stream": lambda device: Stream(),
-            "new_event": lambda: 1,
-            "free_with": lambda *_: None,
-            "begin_capture": lambda stream: setattr(self, "captured", []),
-            "abandon_capture": lambda stream: setattr(self, "captured", None),
-            "end_capture": self.end_capture,
-            "launch_graph": self.launch_graph,
-            "destroy_graph": list.clear,
-        }
-        for name, fake in fakes.items():
-            monkeypatch.setattr(driver, name, fake)
+        install_driver(self, Stream(), monkeypatch)
 
     def end_capture(self, stream):
         graph, self.captured = self.captured, None
