@@ -1,9 +1,7 @@
 """Plugins of collectives hold the process's communicator while they are attached to a context."""
 
 import json
-import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,8 @@ from dsv4_trt.errors import PluginError
 from dsv4_trt.plugins.library import CommunicatorArg, load_library
 from dsv4_trt.plugins.plugin_fields import field
 from dsv4_trt.plugins.plugin_harness import Harness
+from tests.plugins.trt.tensorrt_process import PACKAGES, run_with
 
-ROOT = Path(__file__).parents[3]
 REDUCE = [field("out_dtype", "CHAR", "F32")]
 NOBODY = CommunicatorArg(1, 0, 2, 0, 0, 1, 1, 1)  # it is held, never called
 NONE = "this process has no communicator"
@@ -57,13 +55,9 @@ def test_contexts_hold_the_communicator(harness, library):
     assert [text.partition("has ")[2].split()[0] for text in said[2:]] == ["2", "2", "1"]
 
 
-@pytest.mark.parametrize("package", ["tensorrt_rtx", "tensorrt_lean"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_where_tensorrt_is_loaded_its_registry_holds_the_communicator_once(plugin_library, package):
-    if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    command = [sys.executable, "-m", "tests.plugins.trt.test_collectives", package, plugin_library]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = run_with(package, "tests.plugins.trt.test_collectives", plugin_library)
     said = json.loads(done.stdout.splitlines()[-1])
     assert NONE in said[0]
     assert [text.partition("has ")[2].split()[0] for text in said[2:]] == ["1", "1", "1"]

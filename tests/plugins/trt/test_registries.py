@@ -1,27 +1,19 @@
 """The library in the registries of TensorRT-RTX and of TensorRT's lean runtime, each in a process."""
 
 import json
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from dsv4_trt.plugins.ops import OPS
 from tests.plugins.graph_calls import all_calls
+from tests.plugins.trt.tensorrt_process import PACKAGES, run_with
 
-ROOT = Path(__file__).parents[3]
 SAID = ("'weight_format' is missing", "is 'fp9'; expected one of fp8, bf16", "'eps' is not known")
 
 
-@pytest.mark.parametrize("package", ["tensorrt_rtx", "tensorrt_lean"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_library_loads_and_makes_plugins(plugin_library, package):
-    if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    command = [sys.executable, "-m", "tests.plugins.trt.registry_check", package, plugin_library]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = run_with(package, "tests.plugins.trt.registry_check", plugin_library)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["loaded"]
     assert report["creators"] == {op: op for op in OPS}
