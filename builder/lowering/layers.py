@@ -2,7 +2,7 @@
 
 Native are the embedding of a whole vocabulary (a gather) and the copies of it in every stream, which
 TensorRT fuses into one kernel. Not native, though it could be: `add`, whose two casts and sum would put a
-compiled kernel of 140 kB for each layer and profile into the plan, and the bf16 product of the head, whose
+compiled kernel of 134 kB for each layer and profile into the plan, and the bf16 product of the head, whose
 logits TensorRT would round to bf16.
 
 A network may not hold INT8 and FP8 tensors at once, so every one-byte type is INT8 here: bytes that only

@@ -35,7 +35,7 @@ def build(folder, monkeypatch, **environment):
 
 
 def test_the_same_job_gives_the_same_plan_in_any_environment(tmp_path, monkeypatch):
-    """TensorRT's own threads change about one of a hundred, so one may differ from two that agree."""
+    """TensorRT promises nothing of the kind, so one may differ from two that agree."""
     longer = tmp_path / "a longer name for a folder of temporary files"
     longer.mkdir()
     plans = [
