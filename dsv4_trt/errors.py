@@ -51,7 +51,11 @@ class QueueFull(CapacityError):
 
 
 class RequestError(Dsv4Error):
-    """A request asks for something illegal."""
+    """A request asks for something illegal; `parameter` names the field at fault, where there is one."""
+
+    def __init__(self, message: str, *, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class EngineFault(Dsv4Error):
