@@ -72,3 +72,7 @@ class MissingDependency(Dsv4Error):
         )
         self.package = package
         self.extra = extra
+        self.purpose = purpose
+
+    def __reduce__(self) -> tuple[type[MissingDependency], tuple[str, str, str]]:
+        return MissingDependency, (self.package, self.extra, self.purpose)  # `args` are not these
