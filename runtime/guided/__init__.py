@@ -1,0 +1,1 @@
+"""Structured output: grammars become masks over token ids. xgrammar is imported here only, and late."""
