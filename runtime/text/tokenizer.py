@@ -38,6 +38,7 @@ class Tokenizer:
         self._library = library
         self.vocab_size = library.get_vocab_size(with_added_tokens=True)
         added = library.get_added_tokens_decoder()
+        self.added_ids = frozenset(added)  # markers: matched whole in a text, never merged
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
 
     @staticmethod
