@@ -9,7 +9,9 @@
     ├── CapacityError      a limit (pages, tokens, disk) would be passed
     │   └── QueueFull      too many requests wait already; the same one may be accepted later
     ├── RequestError       a request asks for something illegal
+    │   └── TooLong        prompt and output together pass max_seq_len
     ├── EngineFault        the engine produced something it never should (NaN logits)
+    ├── Unavailable        nothing can be served at the moment; the same request may be accepted later
     └── MissingDependency  an optional package is needed; names the extra that brings it
 
 Messages say what was found, what was expected and what to do. Callers classify by type, never by text.
@@ -58,8 +60,20 @@ class RequestError(Dsv4Error):
         self.parameter = parameter
 
 
+class TooLong(RequestError):
+    """Prompt and output together are longer than the engine was built, or is served, for."""
+
+
 class EngineFault(Dsv4Error):
     """The engine produced something it never should, such as a row of NaN logits."""
+
+
+class Unavailable(Dsv4Error):
+    """A server can not take requests now: it drains, or its engine starts again."""
+
+    def __init__(self, message: str, *, retry_after: int = 10) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after  # seconds
 
 
 class MissingDependency(Dsv4Error):

@@ -1,0 +1,61 @@
+"""What a chat turn brings: its news of a step, and a whole answer put together from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dsv4_trt.runtime.chat.events import CallArguments, CallStart, Content, Event, Reasoning
+from dsv4_trt.runtime.sampling.row_state import SampledToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDelta:
+    """News of one of a turn's sequences."""
+
+    index: int
+    events: list[Event]
+    tokens: list[SampledToken]
+    finish_reason: str | None = (
+        None  # stop, length, tool_calls, cancelled, timeout; None: it goes on
+    )
+    stop_reason: str | int | None = None  # the stop string or token id that ended it
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call; `arguments` is JSON text."""
+
+    name: str
+    arguments: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ChatAnswer:
+    """One sequence of a turn as a whole."""
+
+    index: int
+    reasoning: str = ""
+    content: str = ""
+    calls: list[Call] = field(default_factory=list)
+    tokens: list[SampledToken] = field(default_factory=list)
+    finish_reason: str = "stop"
+    stop_reason: str | int | None = None
+
+    @staticmethod
+    def join(index: int, deltas: Sequence[ChatDelta]) -> ChatAnswer:
+        """The answer that a sequence's deltas make."""
+        answer = ChatAnswer(index=index)
+        events = [event for delta in deltas for event in delta.events]
+        answer.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
+        answer.content = "".join(e.text for e in events if isinstance(e, Content))
+        answer.calls = [Call(e.name) for e in events if isinstance(e, CallStart)]
+        for event in events:
+            if isinstance(event, CallArguments):
+                answer.calls[event.index].arguments += event.text
+        for delta in deltas:
+            answer.tokens += delta.tokens
+            if delta.finish_reason is not None:
+                answer.finish_reason = delta.finish_reason
+                answer.stop_reason = delta.stop_reason
+        return answer

@@ -1,0 +1,120 @@
+"""A chat turn while it runs: updates of the engine become events of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from dsv4_trt.errors import Dsv4Error
+from dsv4_trt.runtime.chat.events import CallEnd
+from dsv4_trt.runtime.chat.stream_parser import StreamParser
+from dsv4_trt.runtime.sampling.row_state import SampledToken
+from dsv4_trt.runtime.server.chat_answer import ChatAnswer, ChatDelta
+from dsv4_trt.runtime.server.token_stream import TokenStream
+from dsv4_trt.runtime.update import Update
+
+
+class ChatRun:
+    """The `n` sequences of one turn.
+
+    Iterating gives, as soon as there is news, a `ChatDelta` for each sequence that has some; if the engine
+    failed, its error is raised after the last. What came while nobody read is joined.
+    """
+
+    def __init__(
+        self, stream: TokenStream, parsers: list[StreamParser], end_think: int | None
+    ) -> None:
+        """`end_think` is the id of `</think>`, None for an answer that does not begin with reasoning."""
+        self._stream = stream
+        self.prompt_ids = list(stream.request.prompt_ids)
+        self.cached_tokens = 0  # of the prompt; known with the first news
+        self._sequences = [
+            _Sequence(index, parser, end_think) for index, parser in enumerate(parsers)
+        ]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt_ids)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens that were put out so far, by all sequences."""
+        return sum(sequence.num_tokens for sequence in self._sequences)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Those of them that were put out before, and with, the end of thinking."""
+        return sum(sequence.num_reasoning for sequence in self._sequences)
+
+    def cancel(self) -> None:
+        """End the turn at the executor's next step; nothing happens if it has ended."""
+        self._stream.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[list[ChatDelta]]:
+        error: Dsv4Error | None = None
+        while updates := await self._stream.read():
+            error = error or next((u.error for u in updates if u.error is not None), None)
+            cached = next((u.num_cached for u in updates if u.num_cached is not None), None)
+            self.cached_tokens = self.cached_tokens if cached is None else cached
+            deltas = [*self._take(updates)]
+            if deltas:
+                yield deltas
+        if error is not None:
+            raise error
+
+    async def whole(self) -> list[ChatAnswer]:
+        """Wait for the end: an answer for each sequence."""
+        news: list[list[ChatDelta]] = [[] for _ in self._sequences]
+        async for deltas in self:
+            for delta in deltas:
+                news[delta.index].append(delta)
+        return [ChatAnswer.join(index, deltas) for index, deltas in enumerate(news)]
+
+    def _take(self, updates: list[Update]) -> Iterable[ChatDelta]:
+        ends = updates[-1].finish_reason if updates[-1].finished else None
+        for sequence in self._sequences:
+            own = [u for u in updates if u.index == sequence.index]
+            if own or (ends and not sequence.has_ended):
+                yield sequence.take(own, ends)
+
+
+class _Sequence:
+    """One sequence: its parser, and what its usage counts."""
+
+    def __init__(self, index: int, parser: StreamParser, end_think: int | None) -> None:
+        self.index = index
+        self.num_tokens = 0
+        self.num_reasoning = 0
+        self.has_ended = False
+        self._parser = parser
+        self._end_think = end_think  # None once it has come
+        self._has_call = False
+
+    def take(self, updates: list[Update], ends: str | None) -> ChatDelta:
+        """The news of these updates; a request that `ends` ends a sequence that never began as well."""
+        text = "".join(update.text for update in updates)
+        marks = [mark for update in updates for mark in update.marks]
+        events = self._parser.push(text, marks)
+        tokens = [update.token for update in updates if update.token is not None]
+        self._count(tokens)
+        last = updates[-1] if updates else None
+        reason = ends if last is None else last.finish_reason or ends
+        if reason is not None:
+            self.has_ended = True
+            events += self._parser.finish()
+        self._has_call = self._has_call or any(isinstance(event, CallEnd) for event in events)
+        return ChatDelta(
+            index=self.index,
+            events=events,
+            tokens=tokens,
+            finish_reason="tool_calls" if reason == "stop" and self._has_call else reason,
+            stop_reason=None if last is None else last.stop_reason,
+        )
+
+    def _count(self, tokens: list[SampledToken]) -> None:
+        self.num_tokens += len(tokens)
+        for token in tokens if self._end_think is not None else ():
+            self.num_reasoning += 1
+            if token.token_id == self._end_think:
+                self._end_think = None
+                return
