@@ -19,6 +19,7 @@ COMMANDS = {
     "build": "build",
     "generate": "generate",
     "serve": "serve",
+    "triton": "triton",
     "logits": "logits",
     "bench": "bench",
     "inspect": "inspect",
