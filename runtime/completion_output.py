@@ -27,6 +27,7 @@ class CompletionOutput:
     with_logprobs: bool = False
     tokens: list[SampledToken] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)  # what each token completed
+    token_marks: list[tuple[int, ...]] = field(default_factory=list)  # where each token is markup
     finish_reason: FinishReason | None = None  # None while the sequence goes on
     stop_reason: str | int | None = None  # the stop string or token id that ended it
     error: Dsv4Error | None = None  # with the reason "error"
@@ -41,6 +42,20 @@ class CompletionOutput:
     def text_diff(self) -> str:
         """Text since the last yield."""
         return "".join(self.texts[self.num_seen :])
+
+    @property
+    def marks(self) -> list[int]:
+        """Character offsets in the text at which tokens that are markup begin, such as `</think>`.
+
+        The same text spelled by other tokens has none. The text of a mark may come later than it, or be
+        cut off by a stop string.
+        """
+        return [mark for marks in self.token_marks for mark in marks]
+
+    @property
+    def marks_diff(self) -> list[int]:
+        """Marks since the last yield; their offsets too are from the beginning of the text."""
+        return [mark for marks in self.token_marks[self.num_seen :] for mark in marks]
 
     @property
     def token_ids(self) -> list[int]:
@@ -79,6 +94,7 @@ class CompletionOutput:
         if update.token is not None:
             self.tokens.append(update.token)
             self.texts.append(update.text)
+            self.token_marks.append(update.marks)
         self.finish_reason = update.finish_reason
         self.stop_reason, self.error = update.stop_reason, update.error
 

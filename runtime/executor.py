@@ -241,12 +241,13 @@ class Executor:
             live.has_token = True
             self.metrics.ttft_seconds.observe(self.clock() - live.submitted)
         if reason is not None:
-            return self._end(generation, reason, token=token, text=text)
+            return self._end(generation, reason, token=token, text=text, marks=generation.marks)
         return Update(
             request_id=live.request.request_id,
             index=generation.sequence.index,
             token=token,
             text=text,
+            marks=generation.marks,
             num_cached=generation.sequence.num_cached,
         )
 

@@ -35,6 +35,11 @@ class Generation:
         return shown, "stop" if stopped else "length" if is_full else None
 
     @property
+    def marks(self) -> tuple[int, ...]:
+        """Where the newest token is markup, as an `Update` tells it."""
+        return () if self.text is None or self.text.mark is None else (self.text.mark,)
+
+    @property
     def stop_reason(self) -> str | int | None:
         """The stop string or token id that ended the sequence."""
         if self.text is not None:

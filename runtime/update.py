@@ -17,6 +17,9 @@ class Update:
     index: int  # which of the request's sequences
     token: SampledToken | None = None  # None where a sequence ended without a further token
     text: str = ""  # what the token completed
+    marks: tuple[
+        int, ...
+    ] = ()  # offset in the sequence's text where the token is markup; may be ahead
     finish_reason: FinishReason | None = None  # why this sequence ended; None while it goes on
     stop_reason: str | int | None = None  # the stop string or token id that ended it
     error: Dsv4Error | None = None  # with the reason "error"

@@ -32,7 +32,8 @@ def read_prompt(given: object, spec: ModelSpec, tokenizer: Tokenizer | None) -> 
     if tokenizer is None:
         raise RequestError(
             "a text was given and this engine has no tokenizer; give token ids, or name the folder "
-            "of a tokenizer.json"
+            "of a tokenizer.json",
+            parameter="prompt",
         )
     return Prompt(text=given, token_ids=encode_text(given, spec, tokenizer))
 
@@ -47,11 +48,14 @@ def _only_value(given: Mapping[object, object]) -> object:
     if len(given) != 1 or not set(given) <= set(_EXPECTED):
         raise RequestError(
             f"a prompt has the keys {sorted(map(str, given))}; expected either 'prompt', a text, or "
-            "'prompt_token_ids', a list of whole numbers"
+            "'prompt_token_ids', a list of whole numbers",
+            parameter="prompt",
         )
     ((key, value),) = given.items()
     if isinstance(value, str) != (key == "prompt"):
-        raise RequestError(f"{key} is {str(value)[:80]!r}; expected {_EXPECTED[str(key)]}")
+        raise RequestError(
+            f"{key} is {str(value)[:80]!r}; expected {_EXPECTED[str(key)]}", parameter=str(key)
+        )
     return value
 
 
@@ -59,12 +63,14 @@ def _read_ids(given: object) -> list[int]:
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray | memoryview):
         raise RequestError(
             f"a prompt is {str(given)[:80]!r} of type {type(given).__name__}; expected a text, a list "
-            "of token ids, or a dict with 'prompt' or 'prompt_token_ids'"
+            "of token ids, or a dict with 'prompt' or 'prompt_token_ids'",
+            parameter="prompt",
         )
     for token in given:
         if not is_id(token):
             raise RequestError(
-                f"a prompt has the token id {token!r}; expected whole numbers of type int"
+                f"a prompt has the token id {token!r}; expected whole numbers of type int",
+                parameter="prompt",
             )
     return list(given)
 

@@ -9,10 +9,17 @@ from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """Text of a sequence as its tokens come, ended by what its `SamplingParams` say."""
+    """Text of a sequence as its tokens come, ended by what its `SamplingParams` say.
+
+    `mark` is where the markup that the newest token is begins, in characters of the whole text; None for
+    any other token. The text there may be shown later, as that of stop strings is held back, or never.
+    """
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, eos_token_id: int) -> None:
+        self._tokenizer = tokenizer
         self._text = IncrementalDetokenizer(tokenizer)
+        self._length = 0  # characters, those held back included
+        self.mark: int | None = None
         self._stops = StopChecker(
             stop=params.stop,
             stop_ids=params.end_token_ids(eos_token_id),
@@ -26,9 +33,14 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """Text to show now; once `matched` is set it was the last."""
+        self.mark = None
         if self._stops.ends(token_id):
             return self._stops.finish(self._text.finish())
-        return self._stops.show(self._text.push(token_id))
+        text = self._text.push(token_id)
+        self._length += len(text)
+        if token_id in self._tokenizer.markup_ids:  # its text is whole, and the last in what came
+            self.mark = self._length - len(self._tokenizer.token_bytes(token_id).decode())
+        return self._stops.show(text)
 
     def finish(self) -> str:
         """The rest of the text, where the sequence ends without a stop (at its token limit)."""
