@@ -33,13 +33,23 @@ class Request:
         """Raise `RequestError` for the first thing that this engine can not serve."""
         check_request(limits, self.prompt_ids, self.params)
         if not isinstance(self.request_id, str):
-            raise RequestError(f"request_id is {self.request_id!r}; expected a text")
+            raise RequestError(
+                f"request_id is {self.request_id!r}; expected a text", parameter="request_id"
+            )
         if not is_number(self.priority) or not 0 <= self.priority <= 1:
-            raise RequestError(f"priority is {self.priority!r}; expected a number from 0 to 1")
+            raise RequestError(
+                f"priority is {self.priority!r}; expected a number from 0 to 1",
+                parameter="priority",
+            )
         if self.deadline is not None and not is_number(self.deadline):
-            raise RequestError(f"deadline is {self.deadline!r}; expected finite seconds or None")
+            raise RequestError(
+                f"deadline is {self.deadline!r}; expected finite seconds or None",
+                parameter="deadline",
+            )
         if not isinstance(self.cache_salt, str):
-            raise RequestError(f"cache_salt is {self.cache_salt!r}; expected a text")
+            raise RequestError(
+                f"cache_salt is {self.cache_salt!r}; expected a text", parameter="cache_salt"
+            )
 
 
 class Limits(Protocol):
@@ -63,13 +73,15 @@ def check_request(limits: Limits, prompt_ids: Sequence[int], params: SamplingPar
 def check_prompt_ids(name: str, token_ids: Sequence[int], limits: Limits) -> None:
     """Raise `RequestError` for an empty prompt or an id outside the vocabulary."""
     if len(token_ids) == 0:
-        raise RequestError(f"{name} has no tokens; expected at least one")
+        raise RequestError(f"{name} has no tokens; expected at least one", parameter="prompt")
     last = limits.spec.vocab_size - 1
     ids = np.asarray(token_ids)
     if ids.ndim == 1 and ids.dtype.kind in "iu" and ids.min() >= 0 and ids.max() <= last:
         return
     wrong = next((t for t in token_ids if type(t) is not int or not 0 <= t <= last), token_ids)
-    raise RequestError(f"{name} has token id {wrong!r}; the vocabulary is 0 to {last}")
+    raise RequestError(
+        f"{name} has token id {wrong!r}; the vocabulary is 0 to {last}", parameter="prompt"
+    )
 
 
 def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
@@ -79,7 +91,8 @@ def check_length(name: str, prompt: int, output: int, limits: Limits) -> None:
         raise RequestError(
             f"{name} has {prompt} tokens and {output} more are asked for, together above the "
             f"engine's max_seq_len {longest}; ask for less, or raise max_seq_len: of the LLM "
-            "if it was given less than was built, else build with a larger --max_seq_len"
+            "if it was given less than was built, else build with a larger --max_seq_len",
+            parameter="max_tokens" if prompt < longest else "prompt",
         )
 
 
@@ -92,5 +105,6 @@ def no_text_for(params: SamplingParams) -> RequestError:
     """The error of a request that has stop strings where there is no tokenizer."""
     return RequestError(
         f"stop is {params.stop!r}, which needs a tokenizer, and this engine has none; use "
-        "stop_token_ids, or name a tokenizer"
+        "stop_token_ids, or name a tokenizer",
+        parameter="stop",
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
 
 MAX_N = 128
 MAX_SEED = 2**64  # exclusive
@@ -39,6 +40,7 @@ class SamplingParams:
     min_tokens: int = 0  # before that many output tokens nothing but max_tokens ends the request
     ignore_eos: bool = False
     logprobs: int | None = None  # how many of the best tokens to report; 0 = only the chosen one
+    guided_decoding: GuidedDecodingParams | None = None  # what the output must look like
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -67,7 +69,8 @@ class SamplingParams:
         _number("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
         if not isinstance(self.logit_bias, Mapping):
             raise RequestError(
-                f"logit_bias is {self.logit_bias!r}; expected a mapping of token ids to numbers"
+                f"logit_bias is {self.logit_bias!r}; expected a mapping of token ids to numbers",
+                parameter="logit_bias",
             )
         for token_id, bias in self.logit_bias.items():
             _whole("a key of logit_bias", token_id, 0, vocab_size - 1)
@@ -76,32 +79,53 @@ class SamplingParams:
             _whole("seed", self.seed, 0, MAX_SEED - 1)
         self._check_stops(vocab_size)
         if type(self.ignore_eos) is not bool:
-            raise RequestError(f"ignore_eos is {self.ignore_eos!r}; expected true or false")
+            raise RequestError(
+                f"ignore_eos is {self.ignore_eos!r}; expected true or false", parameter="ignore_eos"
+            )
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, vocab_size)
+        self._check_guided(vocab_size)
 
     def _check_stops(self, vocab_size: int) -> None:
         lists = "a list or tuple of"
         expected = {"stop": f"a string or {lists} strings", "stop_token_ids": f"{lists} token ids"}
         for name, kinds in expected.items():
             if not isinstance(getattr(self, name), tuple):
-                raise RequestError(f"{name} is {getattr(self, name)!r}; expected {kinds}")
+                raise RequestError(
+                    f"{name} is {getattr(self, name)!r}; expected {kinds}", parameter=name
+                )
         for text in self.stop:
             if not isinstance(text, str) or not text:
-                raise RequestError(f"stop holds {text!r}; expected non-empty strings")
+                raise RequestError(
+                    f"stop holds {text!r}; expected non-empty strings", parameter="stop"
+                )
         for token_id in self.stop_token_ids:
             _whole("an item of stop_token_ids", token_id, 0, vocab_size - 1)
         _whole("min_tokens", self.min_tokens, 0)
         if self.min_tokens > self.max_tokens:
             raise RequestError(
-                f"min_tokens is {self.min_tokens}; expected at most max_tokens {self.max_tokens}"
+                f"min_tokens is {self.min_tokens}; expected at most max_tokens {self.max_tokens}",
+                parameter="min_tokens",
             )
+
+    def _check_guided(self, vocab_size: int) -> None:
+        guided = self.guided_decoding
+        if guided is None:
+            return
+        if not isinstance(guided, GuidedDecodingParams):
+            raise RequestError(
+                f"guided_decoding is of type {type(guided).__name__}; expected GuidedDecodingParams",
+                parameter="guided_decoding",
+            )
+        guided.check(vocab_size)
 
 
 def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
     if type(value) is not int or value < low or (high is not None and value > high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise RequestError(f"{name} is {value!r}; expected a whole number {limits}")
+        raise RequestError(
+            f"{name} is {value!r}; expected a whole number {limits}", parameter=_field(name)
+        )
 
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False) -> None:
@@ -112,5 +136,11 @@ def _number(name: str, value: object, low: float, high: float, *, above: bool = 
             return
     edge = "above" if above else "of at least"
     raise RequestError(
-        f"{name} is {value!r}; expected a number {edge} {low:g} and at most {high:g}"
+        f"{name} is {value!r}; expected a number {edge} {low:g} and at most {high:g}",
+        parameter=_field(name),
     )
+
+
+def _field(name: str) -> str:
+    """The field that "a key of logit_bias" or "logit_bias[3]" is a part of."""
+    return name.split(" of ")[-1].partition("[")[0]
