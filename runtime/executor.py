@@ -16,8 +16,9 @@ from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull, RequestError
 from dsv4_trt.runtime.engine import Engine
 from dsv4_trt.runtime.executor_config import ExecutorConfig
 from dsv4_trt.runtime.generation import Generation, LiveRequest
+from dsv4_trt.runtime.guided.compiler import Grammar, GrammarCompiler
 from dsv4_trt.runtime.metrics import Metrics, PoolPages
-from dsv4_trt.runtime.request import FinishReason, Request, no_text_for
+from dsv4_trt.runtime.request import FinishReason, Request, no_grammar_for, no_text_for
 from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.schedule.plan import StepPlan
@@ -44,9 +45,13 @@ class Executor:
         config: ExecutorConfig,
         *,
         new_text: Callable[[SamplingParams], TextStream] | None = None,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take an engine over; `new_text` makes the text of a sequence, None = only token ids count.
+        """Take an engine over.
+
+        `new_text` makes the text of a sequence, None = only token ids count; `grammars` compiles what
+        guided decoding asks for, None = it is refused.
 
         Raises `ConfigError` for limits above the engine's, and `CapacityError` if its pools do not hold
         one sequence of `max_seq_len` in every step: nothing would be left to wait for.
@@ -59,6 +64,7 @@ class Executor:
         self.metrics = Metrics()
         self.clock = clock
         self._new_text = new_text
+        self.grammars = grammars
         ladders = engine.ladders
         self.scheduler = Scheduler(
             self.stepper.kv,
@@ -85,13 +91,18 @@ class Executor:
         return bool(self._live)
 
     def submit(self, request: Request) -> None:
-        """Accept a request; raises `RequestError`, or `QueueFull` when it may come back later."""
+        """Accept a request; raises `RequestError`, or `QueueFull` when it may come back later.
+
+        With guided decoding this may take seconds, and may raise `MissingDependency`, for a grammar
+        that was not asked for before.
+        """
         request.check(self.engine)
         if self._new_text is None and request.params.stop:
             raise no_text_for(request.params)
         live = LiveRequest(request, self.clock())
         with self._lock:
             self._check_place(request)
+        live.grammar = self._compile(request.params)
         sequence = self._begin(live, Sequence.begin(request)).sequence
         if self.config.retention is not None:
             sequence.block_hashes()  # outside the lock and the steps: a long prompt takes long
@@ -176,6 +187,13 @@ class Executor:
         while self._deadlines and self._deadlines[0][0] <= now:
             self._end_request(heappop(self._deadlines)[2], "timeout")
 
+    def _compile(self, params: SamplingParams) -> Grammar | None:
+        if params.guided_decoding is None:
+            return None
+        if self.grammars is None:
+            raise no_grammar_for(params)
+        return self.grammars.compile(params.guided_decoding)
+
     def _begin(self, live: LiveRequest, sequence: Sequence) -> Generation:
         params = live.request.params
         state = RowState(
@@ -186,7 +204,8 @@ class Executor:
             index=sequence.index,
         )
         text = None if self._new_text is None else self._new_text(params)
-        generation = Generation(live, sequence, state, text)
+        guide = None if live.grammar is None else live.grammar.begin(params)
+        generation = Generation(live, sequence, state, text, guide)
         live.generations.append(generation)
         live.num_begun += 1
         return generation
@@ -234,7 +253,10 @@ class Executor:
         """What a sampled token means for its sequence."""
         if isinstance(token, Dsv4Error):
             return self._end(generation, "error", error=token)
-        text, reason = generation.take(token)
+        try:
+            text, reason = generation.take(token)
+        except Dsv4Error as error:
+            return self._end(generation, "error", error=error)
         live = generation.request
         self.metrics.output_tokens += 1
         if not live.has_token:

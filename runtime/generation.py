@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dsv4_trt.runtime.guided.compiler import Grammar
+from dsv4_trt.runtime.guided.guide import Guide
 from dsv4_trt.runtime.request import FinishReason, Request
 from dsv4_trt.runtime.sampling.row_state import RowState, SampledToken
 from dsv4_trt.runtime.schedule.sequence import Sequence
@@ -18,9 +20,17 @@ class Generation:
     sequence: Sequence
     row_state: RowState
     text: TextStream | None  # None where only token ids count
+    guide: Guide | None = None  # of what must look a certain way
+
+    def __post_init__(self) -> None:
+        if self.guide is not None:
+            self.row_state.bitmask = self.guide.bitmask  # which always is for the next token
 
     def take(self, token: SampledToken) -> tuple[str, FinishReason | None]:
-        """Append a token; returns the text it completed, and the reason if the sequence ends."""
+        """Append a token; returns the text it completed, and the reason if the sequence ends.
+
+        Raises what `Guide.advance` does.
+        """
         self.row_state.output_ids.append(token.token_id)
         self.sequence.append(token.token_id)
         params = self.row_state.params
@@ -32,7 +42,16 @@ class Generation:
             if is_full and self.text.matched is None:
                 shown += self.text.finish()
             stopped = self.text.matched is not None
+        if not stopped and not is_full and self._is_complete(token.token_id):
+            return shown + ("" if self.text is None else self.text.finish()), "stop"
         return shown, "stop" if stopped else "length" if is_full else None
+
+    def _is_complete(self, token_id: int) -> bool:
+        """Take the grammar a token further; whether there is nothing that may follow it."""
+        if self.guide is None:
+            return False
+        self.guide.advance(token_id)
+        return self.guide.is_over
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -59,6 +78,7 @@ class LiveRequest:
 
     request: Request
     submitted: float  # seconds on the executor's clock
+    grammar: Grammar | None = None  # that each sequence follows
     generations: list[Generation] = field(default_factory=list)  # those that have not ended
     num_begun: int = 0  # sequences so far; `params.n` once the prompt is computed
     has_started: bool = False

@@ -9,6 +9,7 @@ from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bundle import Bundle, open_bundle
 from dsv4_trt.runtime.executor import Executor
 from dsv4_trt.runtime.executor_config import ExecutorConfig
+from dsv4_trt.runtime.guided.compiler import GrammarCompiler
 from dsv4_trt.runtime.kv_cache_config import KvCacheConfig, check_whole
 from dsv4_trt.runtime.open import device_for, open_engine
 from dsv4_trt.runtime.pool_plan import plan_for_device
@@ -82,6 +83,11 @@ def choose_tokenizer(given: str | Path | Tokenizer | None, bundle: Bundle) -> To
     return tokenizer
 
 
+def grammars_for(tokenizer: Tokenizer, bundle: Bundle) -> GrammarCompiler:
+    """What compiles the grammars of requests; loads nothing yet."""
+    return GrammarCompiler(tokenizer, bundle.spec.vocab_size, bundle.spec.eos_token_id)
+
+
 def open_executor(
     bundle: Bundle,
     tokenizer: Tokenizer | None,
@@ -110,6 +116,7 @@ def open_executor(
             retention=config.retention,
         ),
         new_text=None if tokenizer is None else new_text,
+        grammars=None if tokenizer is None else grammars_for(tokenizer, bundle),
     )
     for _ in executor.stepper.warm_up():
         pass

@@ -108,3 +108,12 @@ def no_text_for(params: SamplingParams) -> RequestError:
         "stop_token_ids, or name a tokenizer",
         parameter="stop",
     )
+
+
+def no_grammar_for(params: SamplingParams) -> RequestError:
+    """The error of a request that has a grammar where there is no tokenizer."""
+    return RequestError(
+        f"guided_decoding is {str(params.guided_decoding)[:80]}, which needs a tokenizer, and this "
+        "engine has none; name a tokenizer",
+        parameter="guided_decoding",
+    )
