@@ -6,7 +6,7 @@ only encoded: whoever sent the request may read the answer.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from hashlib import sha256
 
@@ -24,7 +24,7 @@ def unseal(sealed: str) -> str | None:
         return None
     try:
         encoded = sealed[len(PREFIX) :].encode("ascii")
-        return urlsafe_b64decode(encoded).decode("utf-8", "surrogatepass")
+        return b64decode(encoded, altchars=b"-_", validate=True).decode("utf-8", "surrogatepass")
     except (Base64Error, UnicodeError):
         return None
 

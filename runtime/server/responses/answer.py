@@ -1,0 +1,86 @@
+"""From a run of the engine to a response, in one piece or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from dsv4_trt.runtime.server.chat_answer import ChatDelta
+from dsv4_trt.runtime.server.chat_run import ChatRun
+from dsv4_trt.runtime.server.early_end import check_ended
+from dsv4_trt.runtime.server.failures import Failure
+from dsv4_trt.runtime.server.openai.answer_head import dumped
+from dsv4_trt.runtime.server.responses.output_items import OutputItems
+from dsv4_trt.runtime.server.responses.response_object import end, fail, usage
+
+
+class Answer:
+    """A run, and the response that it becomes; `keep` is given the response when it has ended."""
+
+    def __init__(
+        self,
+        run: ChatRun,
+        begun: dict[str, Any],
+        output: OutputItems,
+        keep: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.run = run
+        self._begun = begun
+        self._output = output
+        self._keep = keep
+        self._number = 0  # of the stream's next event
+
+    async def whole(self) -> dict[str, Any]:
+        """The response; raises `Refusal` if the server ended it, and the run's error."""
+        last: ChatDelta | None = None
+        async for deltas in self.run:
+            for last in deltas:
+                self._output.take(last.events)
+        finish_reason = _ended(last)
+        self._output.end(is_complete=finish_reason != "length")
+        return self._ended(finish_reason)
+
+    async def stream(self) -> AsyncIterator[str]:
+        """The response's events; raises as `whole` does."""
+        yield self._sse(
+            {"type": f"response.{name}", "response": self._begun}
+            for name in ("created", "in_progress")
+        )
+        last: ChatDelta | None = None
+        async for deltas in self.run:
+            for last in deltas:
+                if events := self._output.take(last.events):
+                    yield self._sse(events)
+        finish_reason = _ended(last)
+        events = self._output.end(is_complete=finish_reason != "length")
+        response = self._ended(finish_reason)
+        yield self._sse([*events, {"type": f"response.{response['status']}", "response": response}])
+
+    def failed(self, failure: Failure) -> str:
+        """The last event of a stream that could not be completed."""
+        response = fail(self._begun, self._output.items, failure)
+        return self._sse([{"type": "response.failed", "response": response}])
+
+    def _ended(self, finish_reason: str) -> dict[str, Any]:
+        run = self.run
+        counts = usage(
+            run.prompt_tokens, run.cached_tokens, run.completion_tokens, run.reasoning_tokens
+        )
+        response = end(self._begun, self._output.items, counts, finish_reason)
+        self._keep(response)
+        return response
+
+    def _sse(self, events: Iterable[dict[str, Any]]) -> str:
+        chunk = ""
+        for event in events:
+            data = {"type": event["type"], "sequence_number": self._number} | event
+            chunk += f"event: {event['type']}\ndata: {dumped(data)}\n\n"
+            self._number += 1
+        return chunk
+
+
+def _ended(last: ChatDelta | None) -> str:
+    finish_reason = None if last is None else last.finish_reason
+    check_ended(finish_reason)
+    assert finish_reason is not None
+    return finish_reason
