@@ -54,6 +54,8 @@ def command(config: Path | None, **given: Any) -> None:
         from dsv4_trt.runtime.server.serve import serve
         from dsv4_trt.runtime.server.serve_config import read_config
     except ModuleNotFoundError as error:
+        if str(error.name).startswith("dsv4_trt"):
+            raise
         raise MissingDependency(str(error.name), "serve", "dsv4-trt serve") from error
     options = read_config(config, {k: v for k, v in given.items() if v is not None})
     with signals_unwind():

@@ -10,6 +10,7 @@
     │   └── QueueFull      too many requests wait already; the same one may be accepted later
     ├── RequestError       a request asks for something illegal
     │   └── TooLong        prompt and output together pass max_seq_len
+    ├── CompletionError    a model's output is not in the format that was to be parsed
     ├── EngineFault        the engine produced something it never should (NaN logits)
     ├── Unavailable        nothing can be served at the moment; the same request may be accepted later
     └── MissingDependency  an optional package is needed; names the extra that brings it
@@ -62,6 +63,10 @@ class RequestError(Dsv4Error):
 
 class TooLong(RequestError):
     """Prompt and output together are longer than the engine was built, or is served, for."""
+
+
+class CompletionError(Dsv4Error):
+    """A model's output is not in the format that a strict parser reads."""
 
 
 class EngineFault(Dsv4Error):

@@ -185,7 +185,8 @@ class EngineClient:
         answers, self._answers = self._answers, {}
         metrics: dict[int, asyncio.Future[Any]]
         metrics, self._metrics = self._metrics, {}
-        for future in [*answers.values(), *metrics.values()]:
+        waiting: list[asyncio.Future[Any]] = [*answers.values(), *metrics.values()]
+        for future in waiting:
             _fail(future, fault)
         for name, stream in streams.items():
             stream.deliver(

@@ -39,6 +39,9 @@ def invalid_failure(errors: Sequence[Any]) -> Failure:
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", "it can not be parsed")
         message, parameter = f"the body is no JSON: {reason}; send one JSON object", None
+    elif tuple(first["loc"]) == ("body",) and first["type"] != "missing":
+        message = "the body is no JSON object; send one, with 'content-type: application/json'"
+        parameter = None
     else:
         parameter = _path(first["loc"])
         found = "" if first["type"] == "missing" else f"{first.get('input')!r}"[:MAX_SHOWN]
@@ -66,6 +69,8 @@ _TYPE_NAMES = {"str", "int", "float", "bool", "list", "dict", "tuple", "none"}
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, Refusal):  # of a body, met while FastAPI read it
+        return failure_response(error.__cause__.failure, request.scope)
     messages = {
         404: f"there is nothing at {request.url.path}; GET /openapi.json lists what there is",
         405: f"{request.method} is not allowed at {request.url.path}",

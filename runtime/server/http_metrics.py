@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -29,6 +35,9 @@ _HISTOGRAMS = {
     "queue_seconds": "time from arrival to the first step",
     "ttft_seconds": "time from arrival to the first token",
 }
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, of when it was first seen
 
 
 class HttpMetrics:

@@ -20,6 +20,7 @@ def set_up_logs(config: ServeConfig) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(config.log_level.upper())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it tells, the server tells itself
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:

@@ -17,8 +17,15 @@ T = TypeVar("T")
 STALL_SECONDS = 120.0  # how long a client may take no bytes before its stream is ended
 
 
-class Cancellable(Protocol):
+class Run(Protocol):
     """A run of the engine."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
 
     def cancel(self) -> None:
         """End it at the next step; nothing happens if it has ended."""
@@ -36,7 +43,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        run: Cancellable,
+        run: Run,
         chunks: AsyncIterator[str],
         error_chunk: Callable[[Failure], str],
     ) -> None:
@@ -57,6 +64,7 @@ class EventStream(Response):
             await self._wait(body, gone)
         finally:
             self._run.cancel()
+            note_usage(scope, self._run)
             for task in (body, gone):
                 task.cancel()
             await asyncio.gather(body, gone, return_exceptions=True)
@@ -88,7 +96,7 @@ class EventStream(Response):
         self._sending_since = None
 
 
-async def answer_or_cancel(request: Request, run: Cancellable, answer: Coroutine[Any, Any, T]) -> T:
+async def answer_or_cancel(request: Request, run: Run, answer: Coroutine[Any, Any, T]) -> T:
     """The answer; the run is cancelled if the client disconnects before, or the answer fails."""
     work = asyncio.create_task(answer)
     gone = asyncio.create_task(wait_for_disconnect(request.receive))
@@ -101,7 +109,17 @@ async def answer_or_cancel(request: Request, run: Cancellable, answer: Coroutine
         run.cancel()
         raise
     finally:
+        note_usage(request.scope, run)
         gone.cancel()
+
+
+def note_usage(scope: Scope, run: Run) -> None:
+    """Let the line in the log tell what the request took."""
+    scope["state"]["usage"] = {
+        "prompt_tokens": run.prompt_tokens,
+        "cached_tokens": run.cached_tokens,
+        "completion_tokens": run.completion_tokens,
+    }
 
 
 async def wait_for_disconnect(receive: Callable[[], Awaitable[Any]]) -> None:

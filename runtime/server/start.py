@@ -42,7 +42,7 @@ async def start(
         cache_salt=cache_salt,
     )
     limit = served.config.request_timeout
-    if timeout is not None and not 0 < timeout:
+    if timeout is not None and timeout <= 0:
         raise RequestError(f"timeout is {timeout!r}; expected seconds above 0", parameter="timeout")
     return await served.client.submit(request, limit if timeout is None else min(timeout, limit))
 
@@ -64,8 +64,8 @@ def _output_tokens(served: Served, prompt: int, asked: int | None, parameter: st
         )
     if asked is not None and asked > left:
         raise TooLong(
-            f"the prompt has {prompt} tokens and {asked} more are asked for, together {prompt + asked}; the "
-            f"model's context is {longest}: send a shorter prompt, or ask for {left} at most",
+            f"the prompt has {prompt} tokens and {asked} more are asked for, together {prompt + asked}; "
+            f"the model's context is {longest}: send a shorter prompt, or ask for {left} at most",
             parameter=parameter,
         )
     return left if asked is None else asked
