@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.chat.markers import KEY_END, NAME_END
 from dsv4_trt.runtime.guided.tool_values import Format, any_value, named, sequence, values, within
 
 NAME = "[A-Za-z_][A-Za-z0-9_.-]*"  # of an argument that no schema declares
@@ -65,7 +66,7 @@ def one_of(formats: list[Format]) -> Format:
 
 
 def _call(function: Mapping[str, Any], bar: Format) -> Format:
-    opened = tag("<", bar, f'invoke name="{function["name"]}">\n')
+    opened = tag("<", bar, f'invoke name="{function["name"]}{NAME_END}')
     closed = tag("</", bar, "invoke>\n")
     return sequence([*opened, *_arguments(function.get("parameters"), bar), *closed])
 
@@ -78,17 +79,12 @@ def _arguments(schema: Mapping[str, Any] | None, bar: Format) -> list[Format]:
     declared, rest = top.get("properties"), top.get("additionalProperties")
     if not declared and (rest if declared is not None else rest is not False):
         return [one_of([{"type": "plus", "content": _free(rest, schema, bar)}, text("\n")])]
-    required = list(top.get("required", ()))
-    declared = {**dict.fromkeys(required, True), **(declared or {})}
-    lines = {key: _argument(key, value, schema, bar) for key, value in declared.items()}
+    required = top.get("required", ())
+    every = {**(declared or {}), **{key: True for key in required if key not in (declared or {})}}
+    lines = {key: _argument(key, value, schema, bar) for key, value in every.items()}
     if required:
-        return [lines[key] if key in required else _optional(lines[key]) for key in lines]
-    return [one_of([*_first_of(list(lines.values())), text("\n")])]
-
-
-def _first_of(lines: list[Format]) -> list[Format]:
-    """At least one of some optional lines: the first that is there, and what may follow it."""
-    return [sequence([line, *map(_optional, lines[i + 1 :])]) for i, line in enumerate(lines)]
+        return [line if key in required else _optional(line) for key, line in lines.items()]
+    return [one_of([text("\n"), *([sequence([*map(_optional, lines.values())])] if lines else [])])]
 
 
 def _optional(line: Format) -> Format:
@@ -96,10 +92,10 @@ def _optional(line: Format) -> Format:
 
 
 def _argument(key: str, value: object, root: Mapping[str, Any], bar: Format) -> Format:
-    if '"' in key or "\n" in key:
+    if KEY_END in key + KEY_END[:-1]:
         raise RequestError(
-            f"a tool has the argument {key!r}; expected a name without quotes and line breaks, which "
-            "a call could not tell from its own",
+            f"a tool has the argument {key!r}; expected a name without {KEY_END!r}, which ends it in "
+            "a call",
             parameter="tools",
         )
     return _line([text(key)], values(value, root), root, bar)
