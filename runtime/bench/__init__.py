@@ -1,0 +1,1 @@
+"""The load tool: requests sent to a server, or given to an `LLM`, on a schedule, and what they tell."""
