@@ -10,6 +10,7 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.fields import read, read_optional, read_text, refuse
 from dsv4_trt.runtime.chat.markers import TASKS
 from dsv4_trt.runtime.chat.tool_calls import ToolCall, read_calls
+from dsv4_trt.runtime.chat.tools import Tool, read_format, read_tools
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "latest_reminder")
 USER_ROLES = ("user", "developer")
@@ -24,8 +25,8 @@ class Turn:
     role: str
     texts: list[str]  # joined by an empty line
     first: int  # the message that it begins with
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    response_format: dict[str, Any] | None = None
+    tools: list[Tool] = field(default_factory=list)
+    response_format: str | None = None  # JSON
     reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     task: str | None = None
@@ -40,7 +41,7 @@ def read_messages(messages: Sequence[tuple[str, object]]) -> list[Turn]:
     of what is illegal.
     """
     turns: list[Turn] = []
-    answer: Turn | None = None  # the newest
+    calls: dict[str | None, int] = {}  # number of each call of the newest answer, by its id
     results: dict[
         int, int
     ] = {}  # place of each result in the newest turn's texts: its call's number
@@ -57,25 +58,11 @@ def read_messages(messages: Sequence[tuple[str, object]]) -> list[Turn]:
             turns[-1].texts += turn.texts
             turns[-1].task = turn.task
         if role == "tool":
-            results[len(turns[-1].texts) - 1] = _call_number(message, answer, at)
+            results[len(turns[-1].texts) - 1] = _call_number(message, calls, at)
         elif role == "assistant":
-            answer = turn
+            calls = {call.id: number for number, call in enumerate(turn.calls)}
     _sort_results(turns, results)
     return turns
-
-
-def read_tools(tools: object, path: str) -> list[dict[str, Any]]:
-    """The functions of a list of tools in OpenAI's form; None is an empty one."""
-    functions = []
-    for i, given in enumerate([] if tools is None else read(list, tools, path)):
-        tool = read(dict, given, f"{path}[{i}]")
-        if tool.get("type", "function") != "function":
-            refuse(f"{path}[{i}].type", tool["type"], "'function'")
-        function = read(dict, tool.get("function"), f"{path}[{i}].function")
-        if not read(str, function.get("name"), f"{path}[{i}].function.name"):
-            refuse(f"{path}[{i}].function.name", "", "a name")
-        functions.append(function)
-    return functions
 
 
 def _read_turn(message: Mapping[str, Any], role: str, path: str, index: int) -> Turn:
@@ -88,8 +75,10 @@ def _read_turn(message: Mapping[str, Any], role: str, path: str, index: int) -> 
         refuse(f"{path}.content", text, "a text that is not empty")
     turn = Turn(role=role, texts=[text], first=index, task=_read_task(message, role, path))
     if role in _WITH_TOOLS:
-        turn.functions = read_tools(message.get("tools"), f"{path}.tools")
-        turn.response_format = read_optional(dict, message, "response_format", path)
+        turn.tools = read_tools(message.get("tools"), f"{path}.tools")
+        turn.response_format = read_format(
+            message.get("response_format"), f"{path}.response_format"
+        )
     elif message.get("tools"):
         refuse(
             f"{path}.tools", message["tools"], f"tools on messages of {' and '.join(_WITH_TOOLS)}"
@@ -123,21 +112,20 @@ def _continues(turns: Sequence[Turn], turn: Turn) -> bool:
     return bool(turns) and turn.role == turns[-1].role == "user" and turns[-1].task is None
 
 
-def _call_number(message: Mapping[str, Any], answer: Turn | None, path: str) -> int:
+def _call_number(message: Mapping[str, Any], calls: dict[str | None, int], path: str) -> int:
     """Which call a result belongs to; 0 where ids do not tell."""
     call_id = read_optional(str, message, "tool_call_id", path)
-    if answer is None or not answer.calls:
+    if not calls:
         raise RequestError(
             f"{path} is the result of a tool, and the assistant's message before it has no "
             "tool_calls; expected the message with the call before its result",
             parameter=path,
         )
-    ids = [call.id for call in answer.calls]
-    if call_id is None or not any(ids):
+    if call_id is None or (None in calls and len(calls) == 1):
         return 0
-    if call_id not in ids:
-        refuse(f"{path}.tool_call_id", call_id, f"one of the calls before it: {ids}")
-    return ids.index(call_id)
+    if call_id not in calls:
+        refuse(f"{path}.tool_call_id", call_id, f"one of the calls before it: {list(calls)}")
+    return calls[call_id]
 
 
 def _sort_results(turns: Sequence[Turn], results: dict[int, int]) -> None:

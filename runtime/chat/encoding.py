@@ -6,26 +6,25 @@ markup; `encode_messages` joins them to a string, in which the two can not be to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from dsv4_trt.contract import ENCODER_REVISION
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.chat.conversation import Turn, read_messages, read_tools
+from dsv4_trt.runtime.chat.conversation import Turn, read_messages
 from dsv4_trt.runtime.chat.fields import read, refuse
 from dsv4_trt.runtime.chat.markers import BOS
 from dsv4_trt.runtime.chat.prompt_texts import EFFORT_MAX
 from dsv4_trt.runtime.chat.render import render_turns
 from dsv4_trt.runtime.chat.segments import Segment, join_text
+from dsv4_trt.runtime.chat.tools import Tool, read_format, read_tools
 
 Message = dict[str, Any]
 EFFORTS = (None, "high", "max")
 
 
 def encode_messages(
-    messages: Sequence[Message],
-    tools: Sequence[dict[str, Any]] | None = None,
+    messages: list[Message],
+    tools: list[dict[str, Any]] | None = None,
     thinking: bool = False,
     **options: Any,
 ) -> str:
@@ -34,13 +33,13 @@ def encode_messages(
 
 
 def encode_segments(
-    messages: Sequence[Message],
-    tools: Sequence[dict[str, Any]] | None = None,
+    messages: list[Message],
+    tools: list[dict[str, Any]] | None = None,
     thinking: bool = False,
     *,
     drop_thinking: bool = True,
     reasoning_effort: str | None = None,
-    context: Sequence[Message] | None = None,
+    context: list[Message] | None = None,
     add_default_bos_token: bool = True,
     response_format: dict[str, Any] | None = None,
     encoder_revision: str = ENCODER_REVISION,
@@ -65,14 +64,16 @@ def encode_segments(
         refuse("encoder_revision", encoder_revision, f"{ENCODER_REVISION!r}, the only one known")
     before = _locate([] if context is None else context, "context")
     turns = _read_turns(before, _locate(messages, "messages"))
-    turns = _add_to_system(turns, read_tools(tools, "tools"), response_format)
+    turns = _add_to_system(
+        turns, read_tools(tools, "tools"), read_format(response_format, "response_format")
+    )
     segments: list[Segment] = []
     if not before:
         if add_default_bos_token:
             segments.append(Segment(BOS, is_markup=True))
         if thinking and reasoning_effort == "max" and turns:
             segments.append(Segment(EFFORT_MAX, is_markup=False))
-    drops = thinking and drop_thinking and not any(turn.functions for turn in turns)
+    drops = thinking and drop_thinking and not any(turn.tools for turn in turns)
     for turn, rendered in render_turns(turns, thinking=thinking, drops=drops):
         if turn.first >= len(before):
             segments += rendered
@@ -96,25 +97,21 @@ def _read_turns(before: list[tuple[str, object]], new: list[tuple[str, object]])
     return turns
 
 
-def _add_to_system(
-    turns: list[Turn], functions: list[dict[str, Any]], response_format: dict[str, Any] | None
-) -> list[Turn]:
+def _add_to_system(turns: list[Turn], tools: list[Tool], response_format: str | None) -> list[Turn]:
     """The turns with tools and format in the system message in front."""
-    if response_format is not None:
-        read(dict, response_format, "response_format")
-    if not functions and response_format is None:
+    if not tools and response_format is None:
         return turns
     has_system = bool(turns) and turns[0].role == "system"
     system = turns[0] if has_system else Turn(role="system", texts=[""], first=0)
     for name, given, there in (
-        ("tools", functions, system.functions),
+        ("tools", tools, system.tools),
         ("response_format", response_format, system.response_format),
     ):
         if given and there:
-            refuse(name, given, f"no {name} beside those of the system message")
-    system = replace(
-        system,
-        functions=functions or system.functions,
-        response_format=response_format or system.response_format,
-    )
+            raise RequestError(
+                f"{name} are given and the system message has some; expected one of them",
+                parameter=name,
+            )
+    system.tools = system.tools or tools
+    system.response_format = system.response_format or response_format
     return [system, *turns[has_system:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -31,6 +32,18 @@ def read_optional(kind: type, holder: Mapping[str, Any], key: str, path: str) ->
     """The value of a key, or None where it is absent or null."""
     value = holder.get(key)
     return None if value is None else read(kind, value, f"{path}.{key}")
+
+
+def to_json(value: Any, path: str) -> str:
+    """The value as JSON, spelled as the model saw it in training."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(
+            f"{path} can not be written as JSON: {error}; expected JSON data", parameter=path
+        ) from error
+    check_unicode(text, path)
+    return text
 
 
 def read_text(value: object, path: str, *, keep_place: bool = False) -> str:

@@ -62,12 +62,15 @@ class MarkerLexer:
         return self._cut(markers, len(self._held) - keep)
 
     def _cut_at_marks(self) -> list[Lexeme]:
-        markers, end = [], len(self._held)
+        markers, end, passed = [], len(self._held), 0
         while self._marks and (at := self._marks[0] - self._start) <= end:
-            found = _SPELLED.match(self._held, at)
+            found = _SPELLED.match(self._held, at) if at >= passed else None
             if found is not None:
                 markers.append(found.span())
-            elif at >= 0 and any(m.startswith(self._held[at : at + _LONGEST]) for m in _MARKERS):
+                passed = found.end()
+            elif at >= passed and any(
+                m.startswith(self._held[at : at + _LONGEST]) for m in _MARKERS
+            ):
                 end = at  # its text comes later
                 break
             self._marks.popleft()
@@ -75,6 +78,8 @@ class MarkerLexer:
 
     def _cut(self, markers: list[tuple[int, int]], end: int) -> list[Lexeme]:
         """Let go of what is held up to `end`, in which the markers have these places."""
+        if not end:
+            return []
         lexemes, at = [], 0
         for start, stop in [*markers, (end, end)]:
             if start > at:

@@ -21,13 +21,18 @@ class Markup:
     def resolve(tokenizer: Tokenizer) -> Markup:
         """Look up every marker; `CheckpointError` where one is not exactly one added token."""
         ids = {}
-        for marker in MARKERS:
+        for marker, plain in zip(MARKERS, tokenizer.encode_plain(MARKERS), strict=True):
             found = tokenizer.encode(marker)
             if len(found) != 1 or found[0] not in tokenizer.added_ids:
                 raise CheckpointError(
                     f"the tokenizer has no token {marker}, it reads it as the ids {found}; expected "
                     "one added token for each marker of DeepSeek-V4's chat format; use the "
                     "tokenizer.json of a DeepSeek-V4 release"
+                )
+            if found[0] in plain:
+                raise CheckpointError(
+                    f"the tokenizer merges text to the token {marker}; expected an added token, which "
+                    "text never becomes; use the tokenizer.json of a DeepSeek-V4 release"
                 )
             ids[marker] = found[0]
         return Markup(ids)

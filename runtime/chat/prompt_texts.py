@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from dsv4_trt.runtime.chat.segments import Segment, template
 
@@ -38,23 +36,20 @@ _BEFORE_TOOLS = template(
     "Otherwise, output directly after </think> with tool calls or final response.\n\n"
     "### Available Tool Schemas\n\n"
 )
-_AFTER_TOOLS = "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.\n"
+_AFTER_TOOLS = (
+    "\n\nYou MUST strictly follow the above defined tool name and parameter schemas to invoke tool "
+    "calls.\n"
+)
 _BEFORE_RESPONSE_FORMAT = (
     "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
 )
 
 
-def to_json(value: Any) -> str:
-    """JSON as the model saw it in training."""
-    return json.dumps(value, ensure_ascii=False)
+def tools_text(schemas: Sequence[str]) -> list[Segment]:
+    """What lists the tools after the text of a system message; each is one line of JSON."""
+    return [*_BEFORE_TOOLS, Segment("\n".join(schemas) + _AFTER_TOOLS, is_markup=False)]
 
 
-def tools_text(functions: Sequence[dict[str, Any]]) -> list[Segment]:
-    """What lists the tools after the text of a system message; a function per line."""
-    schemas = "\n".join(map(to_json, functions))
-    return [*_BEFORE_TOOLS, Segment(schemas + _AFTER_TOOLS, is_markup=False)]
-
-
-def response_format_text(response_format: dict[str, Any]) -> list[Segment]:
-    """What asks for answers of a format, after the text of a system message."""
-    return [Segment(_BEFORE_RESPONSE_FORMAT + to_json(response_format), is_markup=False)]
+def response_format_text(response_format: str) -> list[Segment]:
+    """What asks for answers of a format, JSON, after the text of a system message."""
+    return [Segment(_BEFORE_RESPONSE_FORMAT + response_format, is_markup=False)]

@@ -52,8 +52,8 @@ def _head(turn: Turn) -> list[Segment]:
         return []
     segments = [_marker(_LEADS[turn.role])] if turn.role in _LEADS else []
     segments.append(_text("\n\n".join(turn.texts)))
-    if turn.functions:
-        segments += tools_text(turn.functions)
+    if turn.tools:
+        segments += tools_text([tool.schema for tool in turn.tools])
     if turn.response_format is not None:
         segments += response_format_text(turn.response_format)
     return segments

@@ -32,6 +32,7 @@ from dsv4_trt.runtime.chat.events import (
 from dsv4_trt.runtime.chat.marker_lexer import Lexeme, MarkerLexer
 from dsv4_trt.runtime.chat.markers import BLOCK_LEAD, DSML, END_THINK, KEY_END, NAME_END, THINK
 
+_THINK, _END_THINK, _DSML = (Lexeme(m, is_marker=True) for m in (THINK, END_THINK, DSML))
 T = TypeVar("T")
 Steps = Generator[None, None, T]  # a part of the parse: pauses where it needs more text
 
@@ -78,7 +79,8 @@ class StreamParser:
         """Take the end of the output: what was held back is decided."""
         if self._is_finished:
             return []
-        self._lexemes.extend(self._lexer.finish())
+        held = self._lexer.finish()
+        self._lexemes.extend(held if not self._in_call else ())
         self._is_finished = True
         return self._read()
 
@@ -107,22 +109,20 @@ class StreamParser:
 
     def _reasoning(self) -> Steps[None]:
         is_first = True
-        while (lexeme := (yield from self._next())) != Lexeme(END_THINK, is_marker=True):
-            if not is_first or lexeme != Lexeme(THINK, is_marker=True):
+        while (lexeme := (yield from self._next())) != _END_THINK:
+            if not is_first or lexeme != _THINK:
                 self._events.append(Reasoning(lexeme.text))
             is_first = False
 
     def _content(self) -> Steps[None]:
         """Up to the marker that opens a block, whose beginning stays in the source."""
         while True:
-            held = "".join(self._source)
-            keep = next((n for n in (3, 2, 1) if held.endswith(BLOCK_LEAD[:n])), 0)
-            self._tell_content(held[: len(held) - keep])
-            self._source = [held[len(held) - keep :]] if keep else []
+            content, lead = _split_end("".join(self._source), BLOCK_LEAD)
+            self._tell_content(content)
+            self._source = [lead]
             lexeme = yield from self._next()
             self._source.append(lexeme.text)
-            is_dsml = lexeme == Lexeme(DSML, is_marker=True)
-            if is_dsml and keep == len(BLOCK_LEAD) and self._with_calls:
+            if lead == BLOCK_LEAD and lexeme == _DSML and self._with_calls:
                 return
 
     def _block(self) -> Steps[None]:
@@ -176,15 +176,14 @@ class StreamParser:
     def _value(self, index: int, is_text: bool) -> Steps[None]:
         """A value up to and with `</｜DSML｜parameter`, which stays in the source."""
         while True:
-            held = "".join(self._source)
-            keep = next((n for n in (2, 1) if held.endswith("</"[:n])), 0)
-            if value := held[: len(held) - keep]:
+            value, lead = _split_end("".join(self._source), "</")
+            if value:
                 shown = json.dumps(value, ensure_ascii=False)[1:-1] if is_text else value
                 self._events.append(CallArguments(index, shown))
-            self._source = [held[len(held) - keep :]] if keep else []
+            self._source = [lead]
             lexeme = yield from self._next()
             self._source.append(lexeme.text)
-            if keep == 2 and lexeme == Lexeme(DSML, is_marker=True):
+            if lead == "</" and lexeme == _DSML:
                 try:
                     return (yield from self._literal("parameter"))
                 except _Broken:
@@ -195,7 +194,7 @@ class StreamParser:
         yield from self._literal("<")
         is_closing = yield from self._maybe("/")
         lexeme = yield from self._next()
-        if lexeme != Lexeme(DSML, is_marker=True):
+        if lexeme != _DSML:
             self._lexemes.appendleft(lexeme)
             raise _Broken
         self._source.append(lexeme.text)
@@ -228,7 +227,7 @@ class StreamParser:
         tail = ""  # the last characters of the pieces, where `end` may have begun
         while True:
             lexeme = yield from self._next()
-            if lexeme.is_marker and lexeme.text == DSML:
+            if lexeme == _DSML:
                 self._lexemes.appendleft(lexeme)
                 raise _Broken
             window = tail + lexeme.text
@@ -254,3 +253,12 @@ class StreamParser:
     def _tell_content(self, text: str) -> None:
         if text:
             self._events.append(Content(text))
+
+
+def _split_end(text: str, lead: str) -> tuple[str, str]:
+    """The text, and how much of `lead` it ends in."""
+    if text and text[-1] in lead:
+        for length in range(len(lead), 0, -1):
+            if text.endswith(lead[:length]):
+                return text[:-length], text[-length:]
+    return text, ""

@@ -41,7 +41,6 @@ class Tokenizer:
         added = library.get_added_tokens_decoder()
         self.added_ids = frozenset(added)  # markers: matched whole in a text, never merged
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
-        self.added_ids = frozenset(added)
         self.markup_ids = self.added_ids - self.special_ids  # shown, unlike special ones
 
     @staticmethod
