@@ -61,7 +61,7 @@ def test_golden_output_at_every_cut(case):
         assert message_of(whole) == case["message"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.one_of(outputs, st.composite(mutated)()), st.booleans(), st.data())
 def test_any_output(text, thinking, data):
     whole = read([text], thinking=thinking)
@@ -76,7 +76,7 @@ def test_any_output(text, thinking, data):
     assert message_of(whole) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(outputs, st.booleans(), st.data())
 def test_any_output_with_any_marks(text, thinking, data):
     places = [i for i in range(len(text)) if text.startswith(MARKERS, i)]

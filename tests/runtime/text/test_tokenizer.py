@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from pathlib import Path
+import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
+from tests.golden_data import golden_file
 
-GOLDEN_DIR = os.environ.get("DSV4_GOLDEN_DIR")
 BOS, EOS, USER, ASSISTANT, THINK, END_THINK = 0, 1, 128803, 128804, 128821, 128822
 PROMPT = "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>"
 
@@ -55,6 +55,25 @@ def test_a_lone_surrogate_is_refused(tokenizer):
         tokenizer.encode("ab\ud800")
 
 
+def test_plain_text_lets_other_threads_run(tokenizer):
+    """A long prompt takes seconds, in which a server has other clients."""
+    ticks, is_done = [], threading.Event()
+
+    def tick():
+        while not is_done.wait(0.001):
+            ticks.append(time.perf_counter())
+
+    tokenizer.encode_plain([""])
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.perf_counter()
+    tokenizer.encode_plain(["The quick brown fox. " * 20_000])
+    end = time.perf_counter()
+    is_done.set()
+    thread.join()
+    assert sum(start < at < end for at in ticks) >= 10
+
+
 @pytest.mark.parametrize("token_id", [-1, 129280, 2**40])
 def test_an_unknown_id_is_refused_not_dropped(tokenizer, token_id):
     with pytest.raises(RequestError, match=f"{token_id} is not in the tokenizer"):
@@ -92,9 +111,8 @@ def test_a_tokenizer_without_a_model_is_named(tmp_path):
         Tokenizer.load(tmp_path)
 
 
-@pytest.mark.skipif(GOLDEN_DIR is None, reason="DSV4_GOLDEN_DIR is not set")
 def test_golden_cases(tokenizer, tokenizer_dir):
-    cases = json.loads((Path(GOLDEN_DIR) / "tokenizer" / "tokenizer.json").read_text("utf-8"))
+    cases = json.loads(golden_file("tokenizer", "tokenizer.json").read_text("utf-8"))
     digest = hashlib.sha256((tokenizer_dir / "tokenizer.json").read_bytes()).hexdigest()
     assert digest == cases["meta"]["sha256"], "these cases belong to another tokenizer"
     for marker in cases["markers"]:
