@@ -95,3 +95,12 @@ def _end(process):
         process.kill()
         process.wait()
         raise
+
+
+@contextmanager
+def fake_server(folder, *options, step_seconds=0.01):
+    """A server over the fake executor; `folder` holds a tokenizer."""
+    command = [sys.executable, "-m", "tests.runtime.server.fake_executor"]
+    env = {"DSV4_FAKE_STEP": str(step_seconds)}
+    with live_server(folder, *options, command=command, env=env.items()) as live:
+        yield live
