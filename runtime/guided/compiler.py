@@ -126,11 +126,16 @@ class GrammarCompiler:
 
 
 def _allowed(vocabulary: GrammarVocabulary, source: GrammarSource) -> Words:
-    """All ordinary tokens, the markers that the grammar names, and the end of text."""
+    """All ordinary tokens, the markers that the grammar names, and the end of text.
+
+    In JSON no control characters: xgrammar lets them into strings that have a length.
+    """
     size = len(vocabulary.tokens)
     bits = np.zeros(-(-size // 32) * 32, np.bool_)
     bits[:size] = [bool(token) for token in vocabulary.tokens]
     bits[list(vocabulary.marker_ids)] = False
+    if source.kind == "json":
+        bits[list(vocabulary.control_ids)] = False
     bits[list(source.token_ids)] = True
     bits[vocabulary.eos_token_id] = True
     return np.packbits(bits, bitorder="little").view(np.int32)

@@ -105,7 +105,20 @@ def _text(schema: Mapping[str, Any]) -> Format:
 
 
 def _json(schema: Mapping[str, Any]) -> Format:
-    return {"type": "json_schema", "json_schema": dict(schema)}
+    return {"type": "json_schema", "json_schema": _without_lengths(schema)}
+
+
+def _without_lengths(schema: Any) -> Any:
+    """A schema whose strings have any length: xgrammar has no escapes in those that have one."""
+    if isinstance(schema, list):
+        return [_without_lengths(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value if key in ("const", "enum") else _without_lengths(value)
+        for key, value in schema.items()
+        if key not in ("minLength", "maxLength") or isinstance(value, Mapping)
+    }
 
 
 def _unique(found: list[Value]) -> list[Value]:

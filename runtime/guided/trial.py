@@ -15,12 +15,13 @@ from dsv4_trt.runtime.guided.source import GrammarSource
 from dsv4_trt.runtime.guided.vocabulary import GrammarVocabulary
 
 MODULE = "dsv4_trt.runtime.guided.trial_process"
+SECONDS = 5  # of one core that a trial may take
 
 
 class Trial:
     """The process, started at the first use and again after its death; ends with its owner.
 
-    One trial runs at a time. What a trial may take is in `trial_process`.
+    One trial runs at a time.
     """
 
     def __init__(self, vocabulary: GrammarVocabulary) -> None:
@@ -41,7 +42,7 @@ class Trial:
         with self._lock:
             process = self._started()
             try:
-                send(process.stdin, source)
+                send(process.stdin, (source, SECONDS))
                 return str(found) if (found := receive(process.stdout)) is not None else None
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 _stop(process)

@@ -17,8 +17,7 @@ from dsv4_trt.runtime.guided.trial import receive, send
 from dsv4_trt.runtime.guided.vocabulary import GrammarVocabulary
 from dsv4_trt.runtime.guided.xgrammar_calls import compile_source, new_compiler, new_matcher
 
-SECONDS = 5  # of one core
-PATIENCE = 4  # times that, by the clock
+PATIENCE = 4  # times the seconds of one core that a trial may take, by the clock
 MAX_BYTES = 1 << 30  # of memory on top of what the process has
 STEPS = 32  # tokens put out as a trial, any that are allowed
 
@@ -31,22 +30,25 @@ def main() -> None:
     compiler = new_compiler(vocabulary)
     while True:
         try:
-            source: GrammarSource = receive(sys.stdin.buffer)
+            source, seconds = receive(sys.stdin.buffer)
         except EOFError:
             return
-        send(out, try_out(compiler, vocabulary, source))
+        send(out, try_out(compiler, vocabulary, source, seconds))
 
 
-def try_out(compiler: Any, vocabulary: GrammarVocabulary, source: GrammarSource) -> str | None:
-    """What speaks against a grammar; None = nothing does."""
+def try_out(
+    compiler: Any, vocabulary: GrammarVocabulary, source: GrammarSource, seconds: int
+) -> str | None:
+    """What speaks against a grammar; None = nothing does. It may take `seconds` of one core."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        _bound(seconds)
         _run(compiler, vocabulary, source, writer)
     os.close(writer)
     told = b""
-    while select.select([reader], [], [], SECONDS * PATIENCE)[0]:
+    while select.select([reader], [], [], seconds * PATIENCE)[0]:
         part = os.read(reader, 1 << 16)
         if not part:
             break
@@ -59,14 +61,13 @@ def try_out(compiler: Any, vocabulary: GrammarVocabulary, source: GrammarSource)
         return told.decode() if told != b"\0" else None
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if ended_by in (signal.SIGXCPU, signal.SIGKILL):
-        return f"takes more than {SECONDS} s to compile; write a smaller one"
+        return f"takes more than {seconds} s to compile; write a smaller one"
     return "makes the compiler fail; write a simpler one"
 
 
 def _run(compiler: Any, vocabulary: GrammarVocabulary, source: GrammarSource, writer: int) -> None:
     """In the fork: compile, take steps, tell, end."""
     try:
-        _bound()
         objection = _steps(new_matcher(compile_source(compiler, source)), len(vocabulary.tokens))
     except BaseException as error:
         objection = _objection(error)
@@ -74,10 +75,9 @@ def _run(compiler: Any, vocabulary: GrammarVocabulary, source: GrammarSource, wr
     os._exit(0)
 
 
-def _bound() -> None:
-    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+def _bound(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, int(used) + SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))  # a fork's time starts anew
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MAX_BYTES, size + MAX_BYTES))
