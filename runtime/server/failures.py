@@ -84,8 +84,12 @@ def failure_of(error: Exception) -> Failure:
             )
         case MissingDependency():
             return Failure(status=501, kind="not_implemented_error", message=str(error))
-    what = "the engine" if isinstance(error, EngineFault) else "the server"
-    log.error("%s failed in a request", what, exc_info=error)
+    if isinstance(error, EngineFault):
+        what = "the engine"
+        log.error("the engine failed in a request", extra={"error": str(error)})
+    else:
+        what = "the server"
+        log.error("the server failed in a request", exc_info=error)
     return Failure(
         status=500,
         kind="internal_error",
