@@ -126,6 +126,11 @@ class Executor:
         with self._lock:
             self._cancelled += self._live.values()
 
+    def close(self) -> None:
+        """End what runs beside the steps; a later request with a new grammar starts it again."""
+        if self.grammars is not None:
+            self.grammars.close()
+
     def abort(self, error: Exception) -> list[Update]:
         """End every request with an error: `step` raised, so nothing can be relied on any more."""
         self._take_arrivals()

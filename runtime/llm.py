@@ -34,6 +34,7 @@ from dsv4_trt.runtime.llm_inputs import (
 from dsv4_trt.runtime.llm_open import choose_bundle, choose_tokenizer, limit_sizes, open_executor
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.request_output import RequestOutput
+from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
 from dsv4_trt.runtime.sampling.sampling_params import SamplingParams
 from dsv4_trt.runtime.text.prompt import Prompt
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "CompletionOutput",
+    "GuidedDecodingParams",
     "KvCacheConfig",
     "Logprob",
     "RequestOutput",
@@ -186,6 +188,7 @@ class LLM:
         """End all requests as "cancelled"; again is no error. The engine's memory goes with the LLM."""
         self._at_end.detach()
         self._thread.stop()
+        self._thread.executor.close()
 
     def __enter__(self) -> LLM:
         return self

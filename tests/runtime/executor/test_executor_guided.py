@@ -96,8 +96,8 @@ def test_company_is_not_touched(serve, tokenizer):
 
 
 def test_after_being_preempted_it_goes_on_where_it_was(serve, tokenizer):
-    pattern = "[a-f]{300}z"
-    ask = [guided(f"g{n}", prompt(200, n), pattern, max_tokens=400) for n in range(6)]
+    pattern = "[a-f]{100}z"
+    ask = [guided(f"g{n}", prompt(500, n), pattern) for n in range(4)]
     alone = {one.request_id: serve().finish(one).tokens[one.request_id, 0] for one in ask}
     serving = serve(FakeEngine((1024,) * 2)).finish(*ask)
     assert serving.scheduler.num_preempted > 0
