@@ -48,13 +48,24 @@ class TextRuns:
         for run in self._runs:
             run.cancel()
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts."""
+        return sum(run.prompt_tokens for run in self._runs)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those of them that were in the prefix cache."""
+        return sum(run.cached_tokens for run in self._runs)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of all sequences so far."""
+        return sum(run.completion_tokens for run in self._runs)
+
     def usage(self) -> UsageDict:
-        """Tokens of all so far."""
-        return usage(
-            sum(run.prompt_tokens for run in self._runs),
-            sum(run.cached_tokens for run in self._runs),
-            sum(run.completion_tokens for run in self._runs),
-        )
+        """The counts as the API writes them."""
+        return usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
     async def whole(self) -> News:
         """Wait for the end: all of each sequence, in order."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from dsv4_trt.runtime.server.openai.body import Body
+from dsv4_trt.runtime.server.openai.body import Body, Unsupported
 from dsv4_trt.runtime.server.openai.prompt_fields import PromptFields
 from dsv4_trt.runtime.server.openai.sampling_fields import TokenId
 
@@ -26,22 +26,19 @@ class TokenizeText(Body):
 class TokenizeChat(PromptFields):
     """Messages as a chat completion takes them; without the beginning of an answer if so wanted."""
 
+    unsupported: ClassVar = {"prompt": Unsupported("give either prompt or messages")}
+
     model: str | None = None
     return_token_strs: bool | None = None
 
 
-def _which(value: Any) -> str | None:
-    found = [name for name in ("prompt", "messages") if isinstance(value, dict) and name in value]
-    return f"{found[0]}?" if len(found) == 1 else None
+def _which(value: Any) -> str:
+    return "messages?" if isinstance(value, dict) and "messages" in value else "prompt?"
 
 
 TokenizeRequest: TypeAlias = Annotated[
     Annotated[TokenizeText, Tag("prompt?")] | Annotated[TokenizeChat, Tag("messages?")],
-    Discriminator(
-        _which,
-        custom_error_type="kind",
-        custom_error_message="expected an object with either prompt or messages",
-    ),
+    Discriminator(_which),
 ]
 
 

@@ -16,12 +16,15 @@ WEATHER = {
         "description": "Weather of a city.",
         "parameters": {
             "type": "object",
-            "properties": {"city": {"type": "string"}},
+            "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}},
             "required": ["city"],
         },
     },
 }
-CLOCK = {"type": "function", "function": {"name": "clock"}}
+CLOCK = {
+    "type": "function",
+    "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 def chat(**fields):
