@@ -3,6 +3,7 @@
 # carries, set up once in build/triton, with this tree's code and the packages of a Python environment.
 #
 #   triton_server.sh --set-up              only the set-up
+#   triton_server.sh --check               whether that is done
 #   triton_server.sh REPOSITORY [OPTION..] serves a model repository; options are those of tritonserver
 #
 # PYTHON is the environment's interpreter, .venv/bin/python unless it says otherwise. As root on Debian, a Python
@@ -79,8 +80,12 @@ if [ $# -eq 0 ]; then
     sed -n '2,/^set/p' "$0" | sed -n 's/^# \?//p'
     exit 2
 fi
-[ "$(cat "$place/ready" 2>/dev/null)" = "$(state)" ] || set_up
-[ "$1" != --set-up ] || exit 0
+is_ready() { [ "$(cat "$place/ready" 2>/dev/null)" = "$(state)" ]; }
+case $1 in
+    --check) is_ready && exit || exit 1 ;;
+    --set-up) is_ready || set_up; exit ;;
+    *) is_ready || set_up ;;
+esac
 repository=$1
 shift
 

@@ -11,6 +11,8 @@ import triton_python_backend_utils as backend  # type: ignore[import-not-found] 
 from dsv4_trt import __version__
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.triton.engine_options import EngineOptions
+from dsv4_trt.runtime.triton.gauges import Gauges
+from dsv4_trt.runtime.triton.orphan import end_with_parent
 from dsv4_trt.runtime.triton.service import Service
 
 
@@ -19,6 +21,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Open the engine that config.pbtxt names; an error keeps the model from being ready."""
+        end_with_parent()
         config = json.loads(args["model_config"])
         try:
             options = EngineOptions.from_parameters(config.get("parameters", {}))
@@ -28,7 +31,9 @@ class TritonPythonModel:
         backend.Logger.log_info(
             f"dsv4-trt {__version__}: {args['model_name']} serves {llm.bundle.path}"
         )
-        self._service = Service(llm, backend, has_batch_dim=config["max_batch_size"] > 0)
+        self._service = Service(
+            llm, backend, has_batch_dim=config["max_batch_size"] > 0, gauges=_gauges(args)
+        )
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests in; their answers go through their response senders."""
@@ -38,3 +43,11 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """End the engine."""
         self._service.close()
+
+
+def _gauges(args: dict[str, str]) -> Gauges | None:
+    try:
+        return Gauges(backend, {"model": args["model_name"], "version": args["model_version"]})
+    except backend.TritonModelException as error:
+        backend.Logger.log_info(f"dsv4-trt: the engine's metrics are not shown: {error}")
+        return None

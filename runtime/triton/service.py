@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dsv4_trt.runtime.triton.answers import stopped
 from dsv4_trt.runtime.triton.ask import Ask, read_ask
 from dsv4_trt.runtime.triton.failures import NoSuchRequest
 from dsv4_trt.runtime.triton.fields import Fields
+from dsv4_trt.runtime.triton.gauges import Gauges
 from dsv4_trt.runtime.triton.model_text import ModelText
 from dsv4_trt.runtime.triton.reply import Reply
 from dsv4_trt.runtime.triton.run import Run
@@ -21,16 +23,19 @@ if TYPE_CHECKING:
     from dsv4_trt.runtime.request_output import RequestOutput
 
 WATCH_SECONDS = 0.1  # between two looks for clients that have left
+SHOW_EVERY = 20  # looks between two of the metrics
 END_SECONDS = 10.0  # for the step under way, and the last responses
 
 
 class Service:
     """One engine behind one Triton model. `take` may be called by one thread at a time."""
 
-    def __init__(self, llm: LLM, backend: Any, *, has_batch_dim: bool) -> None:
+    def __init__(
+        self, llm: LLM, backend: Any, *, has_batch_dim: bool, gauges: Gauges | None = None
+    ) -> None:
         """Take an `LLM` over; `backend` is triton_python_backend_utils."""
         self._llm, self._backend = llm, backend
-        self._has_batch_dim = has_batch_dim
+        self._has_batch_dim, self._gauges = has_batch_dim, gauges
         self._text = ModelText(llm.bundle.spec.eos_token_id, llm.tokenizer)
         self._lock = Lock()
         self._runs: dict[Run, str] = {}  # with the client's request id, which may be empty
@@ -109,10 +114,23 @@ class Service:
         reply.send(stopped(has_batch_dim=self._has_batch_dim), last=True)
 
     def _watch(self) -> None:
-        while not self._is_closing.wait(WATCH_SECONDS):
+        for look in count():
+            if look % SHOW_EVERY == 0:
+                self._show()
+            if self._is_closing.wait(WATCH_SECONDS):
+                return
             for run in self._each_run():
                 if run.client_has_left():
                     run.cancel()
+
+    def _show(self) -> None:
+        if self._gauges is None:
+            return
+        try:
+            self._gauges.show(self._llm.metrics)
+        except Exception as error:  # who watches for clients must not end
+            self._backend.Logger.log_error(f"dsv4-trt: metrics are shown no more: {error!r}")
+            self._gauges = None
 
     def _each_run(self) -> Iterator[Run]:
         with self._lock:

@@ -27,6 +27,34 @@ class Logger:
     log_info = log_error = staticmethod(LOGGED.append)
 
 
+class Metric:
+    def __init__(self):
+        self.value = 0
+
+    def set(self, value):
+        self.value = value
+
+    def increment(self, change):
+        assert change > 0
+        self.value += change
+
+
+class MetricFamily:
+    """Metrics by their labels; those of all families in `METRICS`."""
+
+    COUNTER, GAUGE = range(2)
+
+    def __init__(self, name, description, kind):
+        self._name = name
+
+    def Metric(self, labels):
+        key = (self._name, *(f"{name}={value}" for name, value in labels.items()))
+        return METRICS.setdefault(key, Metric())
+
+
+METRICS = {}
+
+
 class Tensor:
     def __init__(self, name, array):
         self._name, self._array = name, array

@@ -5,11 +5,17 @@ import pytest
 from dsv4_trt.runtime.triton.service import Service
 from tests.runtime.llm.llms import open_llm, write_tokenizer
 from tests.runtime.triton import backends
+from tests.runtime.triton.marked_tokenizer import write_marked_tokenizer
 
 
 @pytest.fixture(scope="session")
 def small_tokenizer_dir(tmp_path_factory):
     return write_tokenizer(tmp_path_factory.mktemp("triton") / "tokenizer")
+
+
+@pytest.fixture(scope="session")
+def marked_tokenizer_dir(tmp_path_factory):
+    return write_marked_tokenizer(tmp_path_factory.mktemp("triton") / "marked")
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,9 @@ def small(small_tokenizer_dir):
 
 
 @pytest.fixture(scope="module")
-def text(tokenizer):
-    """With V4's own tokenizer."""
-    return ModelText(EOS, tokenizer)
+def text(marked_tokenizer_dir):
+    """With V4's markers."""
+    return ModelText(EOS, Tokenizer.load(marked_tokenizer_dir))
 
 
 def read(text, **tensors):

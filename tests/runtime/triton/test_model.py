@@ -37,6 +37,7 @@ def open_model(place, monkeypatch):
             "model_config": json.dumps({"max_batch_size": 0, **config}),
             "model_repository": str(place),
             "model_name": config["name"],
+            "model_version": "1",
         }
     )
     return model
