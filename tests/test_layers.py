@@ -22,6 +22,7 @@ MAY_IMPORT = {
 TORCH_FREE = (
     "leaves",
     "convert",
+    "runtime/chat",
     "runtime/kv",
     "runtime/schedule",
     "runtime/text",

@@ -42,9 +42,7 @@ def read_messages(messages: Sequence[tuple[str, object]]) -> list[Turn]:
     """
     turns: list[Turn] = []
     calls: dict[str | None, int] = {}  # number of each call of the newest answer, by its id
-    results: dict[
-        int, int
-    ] = {}  # place of each result in the newest turn's texts: its call's number
+    results: dict[int, int] = {}  # call's number of each result, by its place in the newest turn
     for i, (at, given) in enumerate(messages):
         message = read(dict, given, at)
         role = message.get("role")

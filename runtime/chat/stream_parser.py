@@ -17,9 +17,7 @@ Where the strict parser accepts the output, the events are its message. Otherwis
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Generator, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from dsv4_trt.runtime.chat.events import (
     CallArguments,
@@ -30,19 +28,10 @@ from dsv4_trt.runtime.chat.events import (
     Reasoning,
 )
 from dsv4_trt.runtime.chat.marker_lexer import Lexeme, MarkerLexer
-from dsv4_trt.runtime.chat.markers import BLOCK_LEAD, DSML, END_THINK, KEY_END, NAME_END, THINK
+from dsv4_trt.runtime.chat.markers import BLOCK_LEAD, END_THINK, KEY_END, NAME_END, THINK
+from dsv4_trt.runtime.chat.tag_reader import DSML_MARKER, Broken, Cut, Steps, TagReader
 
-_THINK, _END_THINK, _DSML = (Lexeme(m, is_marker=True) for m in (THINK, END_THINK, DSML))
-T = TypeVar("T")
-Steps = Generator[None, None, T]  # a part of the parse: pauses where it needs more text
-
-
-class _Broken(Exception):
-    """What comes next is not what the format has here."""
-
-
-class _Cut(Exception):
-    """The output ends here."""
+_THINK, _END_THINK = Lexeme(THINK, is_marker=True), Lexeme(END_THINK, is_marker=True)
 
 
 class StreamParser:
@@ -55,10 +44,9 @@ class StreamParser:
         self._thinking = thinking
         self._with_calls = calls
         self._lexer = MarkerLexer()
-        self._lexemes: deque[Lexeme] = deque()
+        self._reader = TagReader()
         self._is_finished = False
         self._events: list[Event] = []
-        self._source: list[str] = []  # what was read and no event tells yet
         self._num_calls = 0
         self._in_call = False  # a call of the block that is being read has started
         self._parse = self._output()
@@ -72,29 +60,24 @@ class StreamParser:
         there is none: without marks a marker is one wherever it is spelled.
         """
         assert not self._is_finished, "text after the end of the output"
-        self._lexemes.extend(self._lexer.push(text, marks))
-        return self._read()
+        self._reader.push(self._lexer.push(text, marks))
+        return self._go_on()
 
     def finish(self) -> list[Event]:
         """Take the end of the output: what was held back is decided."""
         if self._is_finished:
             return []
-        held = self._lexer.finish()
-        self._lexemes.extend(held if not self._in_call else ())
         self._is_finished = True
-        return self._read()
+        held = self._lexer.finish()
+        if not self._in_call:
+            self._reader.push(held)
+        self._reader.finish()
+        return self._go_on()
 
-    def _read(self) -> list[Event]:
+    def _go_on(self) -> list[Event]:
         next(self._parse, None)
         events, self._events = self._events, []
         return events
-
-    def _next(self) -> Steps[Lexeme]:
-        while not self._lexemes:
-            if self._is_finished:
-                raise _Cut
-            yield
-        return self._lexemes.popleft()
 
     def _output(self) -> Steps[None]:
         try:
@@ -103,54 +86,58 @@ class StreamParser:
             while True:
                 yield from self._content()
                 yield from self._block()
-        except _Cut:
+        except Cut:
             if not self._in_call:
-                self._tell_content("".join(self._source))
+                self._tell_content("".join(self._reader.source))
 
     def _reasoning(self) -> Steps[None]:
         is_first = True
-        while (lexeme := (yield from self._next())) != _END_THINK:
+        while (lexeme := (yield from self._reader.take())) != _END_THINK:
+            self._reader.source.clear()
             if not is_first or lexeme != _THINK:
                 self._events.append(Reasoning(lexeme.text))
             is_first = False
+        self._reader.source.clear()
 
     def _content(self) -> Steps[None]:
-        """Up to the marker that opens a block, whose beginning stays in the source."""
+        """Up to the marker that opens a block, which stays in the source with what leads to it."""
+        reader = self._reader
         while True:
-            content, lead = _split_end("".join(self._source), BLOCK_LEAD)
+            content, lead = _split_end("".join(reader.source), BLOCK_LEAD)
             self._tell_content(content)
-            self._source = [lead]
-            lexeme = yield from self._next()
-            self._source.append(lexeme.text)
-            if lead == BLOCK_LEAD and lexeme == _DSML and self._with_calls:
+            reader.source = [lead]
+            lexeme = yield from reader.take()
+            if lead == BLOCK_LEAD and lexeme == DSML_MARKER and self._with_calls:
                 return
 
     def _block(self) -> Steps[None]:
         """After the marker that opens a block, to its end; or to where it is broken."""
+        reader = self._reader
         try:
-            yield from self._literal("tool_calls>\n")
-            while not (yield from self._closes()):
+            yield from reader.literal("tool_calls>\n")
+            while not (yield from reader.closes()):
                 yield from self._call()
-                yield from self._literal("\n")
-            yield from self._literal("tool_calls>")
-            self._source.clear()
-        except _Broken:
+                yield from reader.literal("\n")
+            yield from reader.literal("tool_calls>")
+            reader.source.clear()
+        except Broken:
             pass
         self._in_call = False
 
     def _call(self) -> Steps[None]:
-        yield from self._literal('invoke name="')
-        name = yield from self._until(NAME_END)
+        reader = self._reader
+        yield from reader.literal('invoke name="')
+        name = yield from reader.until(NAME_END)
         index = self._num_calls
         self._tell(CallStart(index, name))
         self._in_call = True
         self._num_calls += 1
-        yield from self._maybe("\n")
+        yield from reader.maybe("\n")
         keys: set[str] = set()
         end = ""
-        while not (yield from self._closes()):
+        while not (yield from reader.closes()):
             end = yield from self._parameter(index, keys, end)
-        yield from self._literal("invoke>")
+        yield from reader.literal("invoke>")
         self._tell(CallArguments(index, end + "}" if keys else "{}"))
         self._tell(CallEnd(index))
 
@@ -159,95 +146,38 @@ class StreamParser:
 
         `end` is what closes the value before it, the result what will close its own.
         """
-        yield from self._literal('parameter name="')
-        key = yield from self._until(KEY_END)
-        kind = yield from self._until('">')
+        reader = self._reader
+        yield from reader.literal('parameter name="')
+        key = yield from reader.until(KEY_END)
+        kind = yield from reader.until('">')
         if kind not in ("true", "false") or key in keys:
-            raise _Broken
+            raise Broken
         lead = f"{end}, " if keys else "{"
         keys.add(key)
-        is_text = kind == "true"
-        quote = '"' if is_text else ""
+        quote = '"' if kind == "true" else ""
         self._tell(CallArguments(index, f"{lead}{json.dumps(key, ensure_ascii=False)}: {quote}"))
-        yield from self._value(index, is_text)
-        yield from self._literal(">\n")
+        yield from self._value(index, is_text=kind == "true")
+        yield from reader.literal(">\n")
         return quote
 
-    def _value(self, index: int, is_text: bool) -> Steps[None]:
+    def _value(self, index: int, *, is_text: bool) -> Steps[None]:
         """A value up to and with `</｜DSML｜parameter`, which stays in the source."""
+        reader = self._reader
         while True:
-            value, lead = _split_end("".join(self._source), "</")
+            value, lead = _split_end("".join(reader.source), "</")
             if value:
                 shown = json.dumps(value, ensure_ascii=False)[1:-1] if is_text else value
                 self._events.append(CallArguments(index, shown))
-            self._source = [lead]
-            lexeme = yield from self._next()
-            self._source.append(lexeme.text)
-            if lead == "</" and lexeme == _DSML:
+            reader.source = [lead]
+            lexeme = yield from reader.take()
+            if lead == "</" and lexeme == DSML_MARKER:
                 try:
-                    return (yield from self._literal("parameter"))
-                except _Broken:
+                    return (yield from reader.literal("parameter"))
+                except Broken:
                     pass  # it is a part of the value
 
-    def _closes(self) -> Steps[bool]:
-        """Read `<` or `</` and the marker of a tag; whether it is a closing one."""
-        yield from self._literal("<")
-        is_closing = yield from self._maybe("/")
-        lexeme = yield from self._next()
-        if lexeme != _DSML:
-            self._lexemes.appendleft(lexeme)
-            raise _Broken
-        self._source.append(lexeme.text)
-        return is_closing
-
-    def _literal(self, expected: str) -> Steps[None]:
-        """Read exactly this text, with no marker in it."""
-        while expected:
-            lexeme = yield from self._next()
-            length = min(len(expected), len(lexeme.text))
-            if lexeme.is_marker or lexeme.text[:length] != expected[:length]:
-                self._lexemes.appendleft(lexeme)
-                raise _Broken
-            self._source.append(lexeme.text[:length])
-            self._put_back(lexeme.text[length:])
-            expected = expected[length:]
-
-    def _maybe(self, char: str) -> Steps[bool]:
-        """Read this character if it is the next one; whether it was."""
-        lexeme = yield from self._next()
-        self._lexemes.appendleft(lexeme)
-        if lexeme.is_marker or lexeme.text[0] != char:
-            return False
-        yield from self._literal(char)
-        return True
-
-    def _until(self, end: str) -> Steps[str]:
-        """Read text, with no marker in it, to the first `end`; the text before it."""
-        pieces: list[str] = []
-        tail = ""  # the last characters of the pieces, where `end` may have begun
-        while True:
-            lexeme = yield from self._next()
-            if lexeme == _DSML:
-                self._lexemes.appendleft(lexeme)
-                raise _Broken
-            window = tail + lexeme.text
-            at = window.find(end)
-            if at >= 0:
-                rest = window[at + len(end) :]
-                taken = lexeme.text[: len(lexeme.text) - len(rest)]
-                self._put_back(rest)
-                self._source.append(taken)
-                return "".join([*pieces, taken])[: -len(end)]
-            self._source.append(lexeme.text)
-            pieces.append(lexeme.text)
-            tail = window[1 - len(end) :]
-
-    def _put_back(self, text: str) -> None:
-        if text:
-            self._lexemes.appendleft(Lexeme(text))
-
     def _tell(self, event: Event) -> None:
-        self._source.clear()
+        self._reader.source.clear()
         self._events.append(event)
 
     def _tell_content(self, text: str) -> None:
