@@ -133,7 +133,7 @@ class TextPart {
 }
 
 function speedText(speed) {
-  return `${speed.toFixed(speed < 100 ? 1 : 0)} tok/s`;
+  return `${speed < 100 ? speed.toFixed(1) : whole.format(Math.round(speed))} tok/s`;
 }
 
 function numbersOf(answer) {

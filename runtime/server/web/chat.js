@@ -9,7 +9,7 @@ import { TurnsView } from "./turns_view.js";
 const SHARE = 4; // drawing takes at most one part in five of the time
 const READ_OUT = 600; // characters of an answer for a screen reader; the rest is there to be read
 
-/** `page`: {settings, modelName(), announce(text), running(flag), focusKey(), note(text, undo)}. */
+/** `page`: {settings, modelName(), announce(text), running(flag), focusKey(), note(text, undo), keep(turns)}. */
 export class Chat {
   turns = [];
   #page;
@@ -59,6 +59,7 @@ export class Chat {
     if (turns.length) this.#view.show(turns);
     else this.#view.showEmpty();
     this.#view.askResults(pendingCalls(turns));
+    this.#page.keep(turns);
   }
 
   #resend(turn, text) {
@@ -124,6 +125,7 @@ export class Chat {
     this.#page.running(false);
     if (turns !== this.turns) return;
     if (answer.error?.status === 400) this.#page.settings.refuse(answer.error.param, answer.error.message);
+    this.#page.keep(turns);
     const pending = pendingCalls(turns);
     this.#view.askResults(pending);
     this.#view.grown();

@@ -49,7 +49,7 @@ export class EngineView {
     const box = byId("engine-problem");
     box.hidden = good;
     const old = stats ? " The numbers below are the last that came." : "";
-    if (problem) setText(box, `${titleOf(problem)}: ${problem.message}.${old}`);
+    if (problem) setText(box, `${titleOf(problem)}: ${problem.message.replace(/\.$/, "")}.${old}`);
     else if (!good) setText(box, "The server drains: it finishes what runs, takes nothing new, and then ends.");
   }
 

@@ -9,6 +9,7 @@ import { Panels } from "./panels.js";
 import { Settings } from "./settings.js";
 
 const NOTE_MS = 10_000;
+const KEPT = "dsv4-trt.conversation"; // in sessionStorage: gone with the tab
 const prompt = byId("prompt");
 let model = null;
 let noteTimer = 0;
@@ -20,7 +21,7 @@ const settings = new Settings(() => {
 });
 const engine = new EngineView();
 const monitor = new EngineMonitor(() => settings.key, (state) => engine.show(state));
-const chat = new Chat({ settings, modelName, announce, running, focusKey, note });
+const chat = new Chat({ settings, modelName, announce, running, focusKey, note, keep });
 
 /** Name of the served model, asked for once. */
 async function modelName(signal) {
@@ -80,6 +81,25 @@ function save() {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+/** Keep the conversation for a reload of this tab. */
+function keep(turns) {
+  try {
+    sessionStorage.setItem(KEPT, exportText(turns, {}, model));
+  } catch {
+    // full or forbidden: the conversation then lasts as long as the page
+  }
+}
+
+/** Show the conversation that the tab had before it was loaded again. */
+function restore() {
+  try {
+    const { turns } = importText(sessionStorage.getItem(KEPT));
+    if (turns.length) chat.replace(turns);
+  } catch {
+    // none, or not what this page wrote
+  }
+}
+
 async function load(file) {
   try {
     const { turns, settings: texts } = importText(await file.text());
@@ -102,7 +122,7 @@ prompt.addEventListener("keydown", (event) => {
   submit();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || event.isComposing) return;
   if (chat.isRunning) chat.stop();
   else panels.closeCovering();
 });
@@ -118,6 +138,7 @@ byId("import-file").addEventListener("change", (event) => {
 });
 document.addEventListener("reveal", (event) => panels.open(event.target.closest("aside").id));
 
+restore();
 modelName().catch(() => {}); // the engine's panel says why
 monitor.start();
 prompt.focus();

@@ -183,6 +183,18 @@ def test_a_conversation_goes_into_a_file_and_comes_back(chat, api, tmp_path):
     ]
 
 
+def test_a_reload_of_the_tab_keeps_the_conversation(chat, api):
+    api.replies.extend([says("One.", reasoning="Hm."), says("Two.")])
+    chat.ask("First")
+    chat.page.reload()
+    expect(chat.turns).to_have_count(2)
+    chat.ask("Second")
+    assert api.bodies[1]["messages"][1]["reasoning_content"] == "Hm."
+    chat.button("Clear").click()
+    chat.page.reload()
+    expect(chat.page.get_by_text("No messages yet")).to_be_visible()
+
+
 def test_files_that_are_no_conversation_change_nothing(chat, api, tmp_path):
     api.replies.append(says("One."))
     chat.ask("First")
