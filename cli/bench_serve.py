@@ -92,8 +92,9 @@ def serve(context: click.Context, /, **given: Any) -> None:
       dsv4-trt bench serve --concurrency 64 --num_requests 500 --input_len 1024 --output_len 128
       dsv4-trt bench serve --request_rate 4 --duration 60 --goodput ttft:500,tpot:50 --output r.json
     """
-    if find_spec("httpx") is None:
-        raise MissingDependency("httpx", "bench", "dsv4-trt bench serve")
+    for package in ("httptools", "httpx"):
+        if find_spec(package) is None:
+            raise MissingDependency(package, "bench", "dsv4-trt bench serve")
     from dsv4_trt.cli.bench_result import check_outputs, parse_goodput
     from dsv4_trt.runtime.bench.http_sender import Target, base_of
     from dsv4_trt.runtime.bench.http_server import served_model

@@ -18,6 +18,7 @@ class Answer:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._is_done = False
+        self._is_counted = False  # chunks say which tokens they bring
         self._usage: Mapping[str, Any] | None = None
 
     def read(self, data: bytes, now: float) -> None:
@@ -66,7 +67,8 @@ class Answer:
             if self._record.finish_reason is not None:
                 self._record.fail("stream", "a choice after the one with finish_reason")
             tokens, counted = chunk_tokens(choice)
-            if tokens:
+            self._is_counted |= counted
+            if tokens and counted >= self._is_counted:  # else its tokens came with an earlier chunk
                 self._record.arrive(now, tokens)
                 self._record.num_by_text += not counted
             self._record.finish_reason = choice.get("finish_reason")

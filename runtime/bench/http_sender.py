@@ -1,9 +1,4 @@
-"""Sends requests to an OpenAI-compatible server, each sender over a connection of its own.
-
-A pool of httpx looks through all its connections for every request, which with hundreds of them is most
-of the client's time; a transport with one connection has nothing to look through. httpx is for this
-folder alone.
-"""
+"""Sends requests to an OpenAI-compatible server, each sender over a connection of its own."""
 
 from __future__ import annotations
 
@@ -14,25 +9,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import httpx
+from urllib.parse import SplitResult, urlsplit
 
 from dsv4_trt import __version__
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bench.answer import Answer
 from dsv4_trt.runtime.bench.ask import Ask
 from dsv4_trt.runtime.bench.event_splitter import EventSplitter
+from dsv4_trt.runtime.bench.http_connection import HttpConnection
 from dsv4_trt.runtime.bench.openai_body import PATHS, CountBy, Endpoint, request_body
 from dsv4_trt.runtime.bench.record import Record
 
-MAX_ERROR_BYTES = 64 << 10  # read of an answer that is an error
+MAX_ERROR_BYTES = 64 << 10  # kept of an answer that is an error
+PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Which server and model, and how requests to it are written."""
 
-    base_url: str  # without a path
+    base_url: str  # as `base_of` gives it
     endpoint: Endpoint
     model: str
     api_key: str | None = None
@@ -50,94 +46,107 @@ class Target:
         body = request_body(ask, self.endpoint, self.model, self.count_by, self.more)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
+    def request(self, ask: Ask) -> bytes:
+        """The bytes of a request."""
+        body, url = self.body(ask), urlsplit(self.url)
+        headers = headers_of(self.api_key) | {
+            "host": url.netloc,
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "content-length": str(len(body)),
+        }
+        lines = [f"POST {url.path} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
 
 def headers_of(api_key: str | None) -> dict[str, str]:
-    """Headers of every request."""
+    """Headers of every request; `ConfigError` for a key that no header can carry."""
     found = {"user-agent": f"dsv4-trt-bench/{__version__}", "accept-encoding": "identity"}
-    return found if api_key is None else found | {"authorization": f"Bearer {api_key}"}
+    if api_key is None:
+        return found
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise ConfigError("the API key has characters that no header can carry; expected ASCII")
+    return found | {"authorization": f"Bearer {api_key}"}
 
 
 def base_of(url: str) -> str:
-    """A server's address without a path; `ConfigError` for what is none."""
+    """A server's address without /v1; `ConfigError` for what is none."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ConfigError(
-            f"base_url is '{url}': {error}; give one like http://HOST:8000"
-        ) from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+        parsed = urlsplit(url)
+        is_address = parsed.scheme in PORTS and bool(parsed.hostname) and parsed.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not url.isascii() or not url.isprintable() or " " in url or "@" in url:
         raise ConfigError(f"base_url is '{url}'; expected one like http://HOST:8000")
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def new_senders(target: Target, asks: Sequence[Ask]) -> Callable[[], HttpSender]:
-    """A function that makes senders; bodies are written here, so that the run does not."""
-    bodies = {id(ask): target.body(ask) for ask in asks}
-    headers = headers_of(target.api_key) | {
-        "content-type": "application/json",
-        "accept": "text/event-stream",
-    }
-    tls = ssl.create_default_context()  # takes long, so one for all, also where none is needed
-    return lambda: HttpSender(target, bodies, headers, tls)
+    """A function that makes senders; requests are written here, so that the run does not."""
+    requests = {id(ask): target.request(ask) for ask in asks}
+    place = urlsplit(target.url)
+    tls = ssl.create_default_context() if place.scheme == "https" else None
+    return lambda: HttpSender(place, requests, tls, target.timeout)
 
 
 class HttpSender:
-    """One connection, opened with the first request and opened again after it broke."""
+    """One connection, opened with the first request and opened again after it ended."""
 
     def __init__(
         self,
-        target: Target,
-        bodies: Mapping[int, bytes],
-        headers: Mapping[str, str],
-        tls: ssl.SSLContext,
+        place: SplitResult,
+        requests: Mapping[int, bytes],
+        tls: ssl.SSLContext | None,
+        timeout: float,
     ) -> None:
-        self._target = target
-        self._bodies, self._headers = bodies, headers
-        self._transport = httpx.AsyncHTTPTransport(verify=tls)
+        self._place, self._requests, self._tls, self._timeout = place, requests, tls, timeout
+        self._connection: HttpConnection | None = None
 
     async def send(self, ask: Ask, record: Record) -> None:
         """See `Sender`."""
+        record.sent = time.perf_counter()
         try:
-            async with asyncio.timeout(self._target.timeout):
-                await self._stream(self._bodies[id(ask)], record)
+            async with asyncio.timeout(self._timeout):
+                connection = await self._connected(record)
+                if connection is not None:
+                    await self._stream(connection, self._requests[id(ask)], record)
         except TimeoutError:
-            record.fail("timeout", f"no end after {self._target.timeout:g} s")
-        except httpx.TransportError as error:
-            kind = "connect" if isinstance(error, httpx.ConnectError) else "connection"
-            record.fail(kind, f"{type(error).__name__}: {error}")
+            record.fail("timeout", f"no end after {self._timeout:g} s")
+        except OSError as error:
+            record.fail("connection", str(error))
         record.ended = time.perf_counter()
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._transport.aclose()
+        if self._connection is not None:
+            self._connection.close()
 
-    async def _stream(self, body: bytes, record: Record) -> None:
-        request = httpx.Request("POST", self._target.url, headers=self._headers, content=body)
-        record.sent = time.perf_counter()
-        response = await self._transport.handle_async_request(request)
-        try:
-            record.status = response.status_code
-            pieces = response.stream
-            assert isinstance(pieces, httpx.AsyncByteStream)
-            if response.status_code != 200:
-                text = await _start_of(pieces)
-                record.fail(f"http {response.status_code}", text.decode(errors="replace"))
-                return
-            answer, splitter = Answer(record), EventSplitter()
-            async for piece in pieces:
-                now = time.perf_counter()
+    async def _connected(self, record: Record) -> HttpConnection | None:
+        if self._connection is None or not self._connection.is_open:
+            host, port = self._place.hostname, self._place.port or PORTS[self._place.scheme]
+            assert host is not None
+            try:
+                self._connection = await HttpConnection.connect(host, port, self._tls)
+            except OSError as error:
+                record.fail("connect", str(error))
+                return None
+        return self._connection
+
+    async def _stream(self, connection: HttpConnection, request: bytes, record: Record) -> None:
+        answer, splitter, refusal = Answer(record), EventSplitter(), bytearray()
+
+        def take(piece: bytes, now: float) -> None:
+            if connection.status == 200:
                 for data in splitter.push(piece):
                     answer.read(data, now)
-            answer.finish()
+            elif len(refusal) < MAX_ERROR_BYTES:
+                refusal.extend(piece)
+
+        try:
+            await connection.exchange(request, take)
         finally:
-            await response.aclose()
-
-
-async def _start_of(pieces: httpx.AsyncByteStream) -> bytes:
-    """The start of an answer, read to its end unless it is long."""
-    found = b""
-    async for piece in pieces:
-        found += piece
-        if len(found) >= MAX_ERROR_BYTES:
-            break
-    return found
+            record.status = connection.status or None
+        if connection.status == 200:
+            answer.finish()
+        else:
+            record.fail(f"http {connection.status}", refusal.decode(errors="replace"))

@@ -11,6 +11,12 @@ from dsv4_trt.runtime.bench.ask import Ask
 Endpoint: TypeAlias = Literal["chat", "completions"]
 CountBy: TypeAlias = Literal["token_ids", "logprobs", "chunks"]
 
+LOGPROBS = (
+    "content",
+    "reasoning_content",
+    "refusal",
+    "tokens",
+)  # lists with an item for each token
 PATHS: dict[Endpoint, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
@@ -49,8 +55,7 @@ def chunk_tokens(choice: Mapping[str, Any]) -> tuple[int, bool]:
         return len(token_ids), True
     logprobs = choice.get("logprobs")
     if logprobs is not None:
-        of_each = logprobs.get("content") or logprobs.get("tokens") or ()
-        return len(of_each), True
+        return sum(len(logprobs.get(name) or ()) for name in LOGPROBS), True
     return (1 if _has_output(choice) else 0), False
 
 

@@ -78,11 +78,21 @@ def test_text_alone_shows_doubled_tokens_only():
     assert read(*some, usage(1), DONE).error == "tokens"
 
 
+def test_text_beside_a_counted_chunk_brings_no_token_of_its_own():
+    """Two kinds of output of one step are two chunks, and the first has the ids of both."""
+    both = chunk(token_ids=[5, 6], delta={"reasoning_content": "x"})
+    found = read(both, chunk(delta={"content": "y"}), chunk(1, "stop"), usage(3), DONE)
+    assert (found.error, found.is_checked) == (None, True)
+    assert found.arrivals.tolist() == [0, 2]
+
+
 def test_log_probabilities_are_counted():
     completions = chunk(end="stop", text="ab", logprobs={"tokens": ["a", "b"]})
     assert read(completions, usage(2), DONE).error is None
     assert read(completions, usage(3), DONE).error == "tokens"
     assert chunk_tokens({"logprobs": {"content": [{}, {}, {}]}}) == (3, True)
+    of_both = {"content": [{}], "reasoning_content": [{}, {}], "refusal": None}
+    assert chunk_tokens({"logprobs": of_both}) == (3, True)
 
 
 @pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "tool_calls"])
