@@ -2,6 +2,7 @@
 #
 #   docker build -t dsv4-trt .
 #   docker run --rm --gpus all -v /models:/models dsv4-trt doctor
+#   docker run --rm --gpus all -v /models:/models -p 8000:8000 dsv4-trt serve --engine_dir /models/engine --host 0.0.0.0
 #
 # Kernels are compiled in a stage of their own, for the architectures in ARCH; the image ships the library. The
 # default torch wheel brings the CUDA libraries it needs, so that a plain Python base is enough; the host
@@ -33,7 +34,7 @@ COPY scripts/install_torch.sh /tmp/install/scripts/
 COPY --from=wheel /wheels /tmp/install/wheels
 RUN python -m venv /opt/dsv4-trt \
     && if [ -n "$TORCH_INDEX_URL" ]; then bash /tmp/install/scripts/install_torch.sh /opt/dsv4-trt/bin/python; fi \
-    && /opt/dsv4-trt/bin/pip install --no-cache-dir "$(echo /tmp/install/wheels/*.whl)[cuda]" \
+    && /opt/dsv4-trt/bin/pip install --no-cache-dir "$(echo /tmp/install/wheels/*.whl)[cuda,serve]" \
     && rm -rf /tmp/install \
     && useradd --create-home dsv4
 COPY --from=kernels /kernels /opt/dsv4-trt/kernels
@@ -41,5 +42,6 @@ ENV PATH=/opt/dsv4-trt/bin:$PATH
 ENV DSV4_PLUGIN_LIBRARY=/opt/dsv4-trt/kernels/libdsv4_plugins.so
 USER dsv4
 WORKDIR /home/dsv4
+EXPOSE 8000
 ENTRYPOINT ["dsv4-trt"]
 CMD ["--help"]

@@ -16,6 +16,7 @@ def main() -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {str(p) for room in ("", *ROOMS) for p in Path(PACKAGE, room).rglob("*.py")}
     expected.add(f"{PACKAGE}/py.typed")
+    expected |= {str(p) for p in Path(PACKAGE, "runtime/server/web").iterdir()}
     faults = [f"missing: {name}" for name in sorted(expected - names)]
     tops = {name.split("/")[0] for name in names}
     faults += [

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into a clean environment and runs the command from there. The dependencies
-# are those of .venv, so that torch is not downloaded twice.
+# Builds the wheel from what the Dockerfile's build gets to see, installs it into a clean environment and runs
+# the command from there. The dependencies are those of .venv, so that torch is not downloaded twice.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 work=build/wheel
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
 rm -rf "$work"
-.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work" .
+mkdir -p "$work/context"
+tar -c --exclude-from=.dockerignore . | tar -x -C "$work/context"
+.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work" "$work/context"
 .venv/bin/python scripts/check_wheel.py "$work"/*.whl
 
 .venv/bin/python -m venv "$work/venv"
