@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.text.tokenizer import check_unicode
+from dsv4_trt.runtime.text.surrogates import check_unicode
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 

@@ -14,7 +14,7 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.fields import read, read_optional, refuse, to_json
 from dsv4_trt.runtime.chat.markers import KEY_END, NAME_END
 from dsv4_trt.runtime.chat.segments import Segment, template
-from dsv4_trt.runtime.text.tokenizer import check_unicode
+from dsv4_trt.runtime.text.surrogates import check_unicode
 
 _DECODER = json.JSONDecoder(parse_int=lambda digits: None)  # however many: only their place counts
 _OPEN, _CLOSE = template("\n\n<｜DSML｜tool_calls>"), template("\n</｜DSML｜tool_calls>")

@@ -15,6 +15,7 @@ import tokenizers
 
 from dsv4_trt.contract import TOKENIZER_FILES
 from dsv4_trt.errors import BundleMismatch, CheckpointError, RequestError
+from dsv4_trt.runtime.text.surrogates import check_unicode
 
 TOKENIZER_FILE = TOKENIZER_FILES[0]
 
@@ -106,18 +107,6 @@ class Tokenizer:
             return bytes(_BYTE_OF[char] for char in token)
         except KeyError:  # an added token, spelled as it is
             return token.encode("utf-8")
-
-
-def check_unicode(text: str, parameter: str | None = None) -> None:
-    """Raise `RequestError` for text with a lone surrogate, which no UTF-8 can hold."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"{parameter or 'text'} has a lone surrogate {text[error.start]!r} at character "
-            f"{error.start}; expected text that can be written as UTF-8",
-            parameter=parameter,
-        ) from error
 
 
 def _check_file(path: Path) -> None:
