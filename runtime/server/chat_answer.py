@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dsv4_trt.runtime.chat.events import CallArguments, CallStart, Content, Event, Reasoning
+from dsv4_trt.runtime.chat.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Event,
+    Reasoning,
+)
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 
 
@@ -49,13 +56,25 @@ class ChatAnswer:
         events = [event for delta in deltas for event in delta.events]
         answer.reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
         answer.content = "".join(e.text for e in events if isinstance(e, Content))
-        answer.calls = [Call(e.name) for e in events if isinstance(e, CallStart)]
-        for event in events:
-            if isinstance(event, CallArguments):
-                answer.calls[event.index].arguments += event.text
+        answer.calls = _whole_calls(events)
         for delta in deltas:
             answer.tokens += delta.tokens
             if delta.finish_reason is not None:
                 answer.finish_reason = delta.finish_reason
                 answer.stop_reason = delta.stop_reason
         return answer
+
+
+def _whole_calls(events: Sequence[Event]) -> list[Call]:
+    """The calls that came to their end: one that was cut off or broken must not be run."""
+    calls: dict[int, Call] = {}
+    ended = set()
+    for event in events:
+        match event:
+            case CallStart(index=index, name=name):
+                calls[index] = Call(name)
+            case CallArguments(index=index, text=text):
+                calls[index].arguments += text
+            case CallEnd(index=index):
+                ended.add(index)
+    return [call for index, call in calls.items() if index in ended]
