@@ -81,11 +81,14 @@ if [ $# -eq 0 ]; then
     exit 2
 fi
 is_ready() { [ "$(cat "$place/ready" 2>/dev/null)" = "$(state)" ]; }
-case $1 in
-    --check) is_ready && exit || exit 1 ;;
-    --set-up) is_ready || set_up; exit ;;
-    *) is_ready || set_up ;;
-esac
+if [ "$1" = --check ]; then
+    is_ready
+    exit
+fi
+if ! is_ready; then # not `is_ready || set_up`: in that, errors in set_up would not end the script
+    set_up
+fi
+[ "$1" != --set-up ] || exit 0
 repository=$1
 shift
 

@@ -7,11 +7,11 @@ If the server has died nothing answers, and the process could not even be ended 
 from __future__ import annotations
 
 import faulthandler
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 Snapshot = Mapping[str, Any]
+STDERR = 2  # the descriptor
 STUCK_SECONDS = 10
 _PAGES = ("held", "cached", "free")
 
@@ -60,7 +60,7 @@ class Gauges:
 
     def show(self, snapshot: Snapshot) -> None:
         """Bring Triton's numbers up to those of `Metrics.snapshot`; the process ends if that is stuck."""
-        faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True, file=STDERR)
         try:
             self._show(snapshot)
         finally:

@@ -20,12 +20,9 @@ from tests.runtime.triton.backends import as_tensor
 from tests.runtime.triton.triton_server import TritonServer, is_set_up
 from tests.workshop import run_cli
 
-pytestmark = [
-    pytest.mark.skipif(
-        not is_set_up(), reason="no tritonserver; run: bash scripts/triton_server.sh --set-up"
-    ),
-    pytest.mark.xdist_group("tritonserver"),
-]
+pytestmark = pytest.mark.skipif(
+    not is_set_up(), reason="no tritonserver; run: bash scripts/triton_server.sh --set-up"
+)
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 LONG = {"max_tokens": 900, **GREEDY}
