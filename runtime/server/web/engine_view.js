@@ -62,9 +62,9 @@ export class EngineView {
   #showSpeed(history, prompt, minute) {
     const now = history.at(-1);
     const peak = Math.max(...history, 0);
-    setText(this.#speed, now === undefined ? "–" : whole.format(now));
-    this.#spark.show(history, `Output tokens a second in the last minute: now ${whole.format(now ?? 0)}, peak ${whole.format(peak)}`);
-    const values = [count(peak), prompt === null || prompt === undefined ? "–" : count(prompt)];
+    setText(this.#speed, now === undefined ? "–" : speedOf(now));
+    this.#spark.show(history, `Output tokens a second in the last minute: now ${speedOf(now ?? 0)}, peak ${speedOf(peak)}`);
+    const values = [speedOf(peak), prompt === null ? "–" : speedOf(prompt)];
     this.#fill("speed", [...values, seconds(minute?.step), seconds(minute?.queue), seconds(minute?.ttft)]);
   }
 
@@ -105,13 +105,17 @@ function count(value) {
   return value === undefined || value === null ? "–" : whole.format(value);
 }
 
+function speedOf(value) {
+  return value && value < 100 ? value.toFixed(1) : whole.format(value);
+}
+
 function percent(share) {
   return share === undefined || share === null ? "–" : `${(100 * share).toFixed(1)} %`;
 }
 
 function seconds(value) {
   if (value === undefined || value === null) return "–";
-  return value < 10 ? `${(1000 * value).toFixed(value < 0.1 ? 1 : 0)} ms` : `${value.toFixed(1)} s`;
+  return value < 1 ? `${(1000 * value).toFixed(value < 0.1 ? 1 : 0)} ms` : `${value.toFixed(1)} s`;
 }
 
 function span(value) {
