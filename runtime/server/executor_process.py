@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from threading import Lock, Thread
@@ -87,10 +88,12 @@ class ExecutorProcess:
         """Serve until the end; a fault of the executor is told last."""
         self._loop = loop = StepLoop(opened.executor)
         self.send(Ready(opened.info))
+        self._compiling.submit(_warm_up, opened.executor)
         loop.run(self._tell)
         if loop.fault is not None:
             self.send(Broken(_portable(loop.fault)))
-        self._compiling.shutdown(wait=False, cancel_futures=True)
+        opened.executor.close()
+        os._exit(0)  # a grammar that is still being compiled is not waited for
 
     def _tell(self, updates: list[Update]) -> None:
         self.send(News(pack(_portable_update(update) for update in updates)))
@@ -131,6 +134,13 @@ class ExecutorProcess:
             self.send(Answered(request.request_id, _portable(error)))
         else:
             self.send(Answered(request.request_id, None))
+
+
+def _warm_up(executor: Executor) -> None:
+    """Load what grammars need, seconds of it, before the first request that has one."""
+    if executor.grammars is not None:
+        with suppress(Dsv4Error):  # the request tells what is missing
+            executor.grammars.warm_up()
 
 
 def _portable_update(update: Update) -> Update:

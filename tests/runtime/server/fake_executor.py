@@ -40,6 +40,7 @@ class FakeExecutor:
         self.step_seconds = step_seconds
         self.metrics, self.clock = Metrics(), time.monotonic
         self.spec, self.build, self.layout = TINY, BUILD, None
+        self.grammars = None
         self._lock = threading.Lock()
         self._running = {}
         self._cancelled = deque()
@@ -56,6 +57,9 @@ class FakeExecutor:
                 raise QueueFull(f"{len(self._running)} sequences run; try again later")
             self.metrics.requests_accepted += 1
             self._running[request.request_id] = Run(request, self.tokenizer)
+
+    def close(self):
+        pass
 
     def cancel(self, request_id):
         self._cancelled.append(request_id)
