@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dsv4_trt.cli.published import published
 from dsv4_trt.errors import MissingDependency
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dsv4_trt.runtime.bench.load import Run
-    from dsv4_trt.runtime.bench.record import Record
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SHARES = (0.5, 0.9, 0.99)  # drawn as lines to read percentiles at
@@ -55,14 +52,16 @@ def figure(runs: Sequence[tuple[str, Run]], title: str) -> Figure:
     """Four shares of requests by latency, tokens a second and running requests over time."""
     from matplotlib.figure import Figure
 
+    from dsv4_trt.runtime.bench.series import latencies, num_running, token_rate
+
     found = Figure(figsize=(15, 8), layout="constrained")
     axes = found.subplots(2, 3)
     for (name, label), panel in zip(LATENCIES.items(), (*axes[0, :2], *axes[1, :2]), strict=True):
-        _shares(panel, [(of, _values(run, name)) for of, run in runs], label)
+        _shares(panel, [(of, latencies(run, name)) for of, run in runs], label)
     rates, running = axes[0, 2], axes[1, 2]
     for (label, run), colour in zip(runs, _colours(len(runs)), strict=True):
-        rates.step(*_token_rate(run), where="post", color=colour, label=label)
-        running.step(*_running(run), where="post", color=colour, label=label)
+        rates.step(*token_rate(run, BINS), where="post", color=colour, label=label)
+        running.step(*num_running(run), where="post", color=colour, label=label)
     for panel, of in ((rates, "output tokens a second"), (running, "running requests")):
         panel.set_xlabel("seconds since the start")
         panel.set_ylabel(of)
@@ -79,8 +78,8 @@ def figure(runs: Sequence[tuple[str, Run]], title: str) -> Figure:
 
 def _shares(axes: Axes, runs: Sequence[tuple[str, list[float]]], label: str) -> None:
     for (_, seconds), colour in zip(runs, _colours(len(runs)), strict=True):
-        values = np.sort(np.array(seconds)) * 1e3
-        axes.step(values, np.arange(1, values.size + 1) / max(values.size, 1), color=colour)
+        values = sorted(1e3 * value for value in seconds)
+        axes.step(values, [rank / len(values) for rank in range(1, len(values) + 1)], color=colour)
     for share in SHARES:
         axes.axhline(share, color="#888888", linewidth=0.6, linestyle=":")
     axes.set_yticks([0, 0.25, *SHARES])
@@ -88,35 +87,6 @@ def _shares(axes: Axes, runs: Sequence[tuple[str, list[float]]], label: str) -> 
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.set_ylabel("share")
-
-
-def _values(run: Run, name: str) -> list[float]:
-    completed = [record for record in run.records if record.error is None]
-    if name == "itl":
-        return [gap for record in completed for gap in record.itls]
-    return [value for r in completed if (value := getattr(r, name)) is not None]
-
-
-def _token_rate(run: Run) -> tuple[list[float], list[float]]:
-    """Left edges of bins, and the tokens a second that arrived in each."""
-    edges = np.linspace(0, max(run.seconds, 1e-9), BINS + 1)
-    times = np.concatenate([np.zeros(0), *(np.array(record.arrivals) for record in run.records)])
-    weights = np.concatenate([np.zeros(0), *(np.array(record.counts) for record in run.records)])
-    counts, _ = np.histogram(times - run.began, edges, weights=weights)
-    return edges[:-1].tolist(), (counts / np.diff(edges)).tolist()
-
-
-def _running(run: Run) -> tuple[list[float], list[int]]:
-    """Points in time where a request begins or ends, and how many run from there on."""
-    moves = sorted(move for record in run.records for move in _moves(record))
-    counts = np.cumsum([change for _, change in moves]) if moves else np.zeros(0, int)
-    return [at - run.began for at, _ in moves], counts.tolist()
-
-
-def _moves(record: Record) -> list[tuple[float, int]]:
-    if record.sent is None:
-        return []
-    return [(record.sent, 1)] + ([] if record.ended is None else [(record.ended, -1)])
 
 
 def _colours(count: int) -> list[str]:
