@@ -135,6 +135,7 @@ class EngineClient:
             case Broken(error=error):
                 self._reason = error
             case None:
+                self.state = "restarting" if self.state == "ready" else self.state
                 self._run(self._lose(link))
 
     def _deliver(self, update: Update) -> None:
@@ -172,7 +173,6 @@ class EngineClient:
             self.state = "lost"
             self.on_lost(reason)
             return
-        self.state = "restarting"
         try:
             await self.start()
         except Exception as error:

@@ -172,6 +172,7 @@ def test_an_engine_that_dies_too_often_is_given_up(monkeypatch):
             for _ in range(2):
                 await until(lambda: client.state == "ready")
                 await send(client, DEADLY_TOKEN)
+                await until(lambda: client.state != "ready")
             await until(lambda: client.state == "lost")
             assert len(lost) == 1
             with pytest.raises(Unavailable):
