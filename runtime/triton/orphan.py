@@ -1,6 +1,6 @@
 """Ends the stub's process, and frees its GPU, when tritonserver has died.
 
-The stub should do that itself. It does not where a thread waits for an answer of the server: 24.10's stays for ever.
+The stub should do that itself. That of 24.10 stays for ever where a thread waits for the server's answer.
 """
 
 from __future__ import annotations
