@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -70,6 +71,7 @@ class Running:
 
 def main() -> int:
     args = parser_of(__doc__).parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else servers would be left behind
     about = circumstances("server_overhead", args.note)
     gc.freeze()
     endpoints: tuple[Endpoint, ...] = ("chat", "completions")
