@@ -40,7 +40,7 @@ ANSWERS = ERRORS | {
     200: {
         "model": MessageAnswer,
         "description": "The message, or with `stream` its events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},  # a schema would be one of the whole stream
     }
 }
 

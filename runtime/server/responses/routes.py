@@ -38,7 +38,7 @@ ANSWERS = ERRORS | {
     200: {
         "model": ResponseAnswer,
         "description": "The response, or with `stream` its events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},  # a schema would be one of the whole stream
     }
 }
 STORED = ERRORS | {200: {"model": ResponseAnswer, "description": "The response."}}
