@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dsv4_trt.runtime.server.serve_config import ServeConfig
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
 @click.command()
 @option("--engine_dir", type=PATH, help="An engine bundle; may be given by --config.")
 @option("--config", type=PATH, help="YAML with these options by name; the command line wins.")
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
 @option("--max_request_bytes", type=int, help="Of a request's body; default 32 MiB.")
 @option("--request_timeout", type=float, help="Seconds a request may run; default 3600.")
 @option("--drain_timeout", type=float, help="Seconds that running requests get at the end.")
-@option("--log_level", type=click.Choice(["debug", "info", "warning", "error"]))
+@option("--body_timeout", type=float, help="Seconds a client may take to send; default 30.")
+@option("--log_level", type=click.Choice(LOG_LEVELS), help="Default info.")
 @option("--log_format", type=click.Choice(["text", "json"]), help="Default text.")
 def command(config: Path | None, **given: Any) -> None:
     """Serve an engine.

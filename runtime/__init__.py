@@ -8,6 +8,9 @@ stepper.py         one step: step_arrays (metadata), kv/ (pages), engine
 engine.py          the interface; native, open, bundle, weights, slabs: the engine that is there
 cuda/, tensorrt/   engines on a GPU: kernels launched by us, or by TensorRT
 sampling/, text/   logits to tokens, tokens to text
+chat/, guided/     V4's chat format, structured output
+server/, triton/   HTTP APIs and a page; Triton Inference Server
+bench/             load for servers and engines
 logits.py          the model's numbers for given prompts, without any of the above but the stepper
 """
 

