@@ -20,8 +20,8 @@ def _only_text(kind: object) -> object:
     if isinstance(kind, str) and kind != "text":
         raise PydanticCustomError(
             "part_type",
-            "the part is of type '{kind}'; this model reads text parts only",
-            {"kind": kind},
+            "the part is of type {kind}; this model reads text parts only",
+            {"kind": repr(kind)},
         )
     return kind
 

@@ -13,7 +13,7 @@ def check_model(served: Served, model: str | None) -> None:
             Failure(
                 status=404,
                 kind="invalid_request_error",
-                message=f"there is no model '{model}'; this server has '{served.model_name}'",
+                message=f"there is no model {model!r}; this server has {served.model_name!r}",
                 parameter="model",
                 code="model_not_found",
             )

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
 from dsv4_trt.runtime.server.openai.usage import UsageDict, usage
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.text_run import TextDelta, TextRun, start_text
+from dsv4_trt.runtime.text.tokenizer import check_unicode
 
 News = list[TextDelta]
 
@@ -24,9 +26,13 @@ class TextRuns:
     async def start(served: Served, body: CompletionRequest) -> TextRuns:
         """Start all, or none: raises what `start_text` does."""
         options = body.options()
+        prompts = body.prompts()
+        _check_number(len(prompts) * (body.n or 1), served.config.max_queue_size)
         runs: list[TextRun] = []
         try:
-            for prompt in body.prompts():
+            for prompt in prompts:
+                if isinstance(prompt, str):
+                    check_unicode(prompt, "prompt")
                 runs.append(await start_text(served, prompt, **options))
         except BaseException:
             for run in runs:
@@ -92,6 +98,16 @@ class TextRuns:
     def _numbered(self, number: int, deltas: News) -> News:
         first = number * self._num_each
         return [replace(delta, index=first + delta.index) for delta in deltas]
+
+
+def _check_number(asked: int, most: int) -> None:
+    """Raise `RequestError` for sequences that the queue can never hold together."""
+    if asked > most:
+        raise RequestError(
+            f"{asked} sequences are asked for at once and the queue holds {most}; send fewer prompts "
+            "in a request, or raise --max_queue_size",
+            parameter="prompt",
+        )
 
 
 async def _next(iterator: AsyncIterator[News]) -> News | None:

@@ -22,7 +22,7 @@ from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.start import in_thread_if_long
 from dsv4_trt.runtime.server.start_chat import encode_turn
 from dsv4_trt.runtime.text.prompt import encode_text
-from dsv4_trt.runtime.text.tokenizer import Tokenizer
+from dsv4_trt.runtime.text.tokenizer import Tokenizer, check_unicode
 
 
 def routes(served: Served) -> APIRouter:
@@ -66,6 +66,7 @@ def routes(served: Served) -> APIRouter:
 
 async def _text_ids(served: Served, body: TokenizeText) -> list[int]:
     text, tokenizer = body.prompt, served.tokenizer
+    check_unicode(text, "prompt")
     if body.add_special_tokens is False:
         return await in_thread_if_long(len(text), lambda: tokenizer.encode(text))
     spec = served.info.spec

@@ -29,8 +29,8 @@ def _only_function(kind: object) -> object:
     if isinstance(kind, str) and kind != "function":
         raise PydanticCustomError(
             "tool_type",
-            "the tool is of type '{kind}'; only functions can be called",
-            {"kind": kind},
+            "the tool is of type {kind}; only functions can be called",
+            {"kind": repr(kind)},
         )
     return kind
 
@@ -144,6 +144,6 @@ def _check_known(chosen: NamedTool, tools: dict[str, Any], parameter: str) -> No
     name = chosen.function.name
     if name not in tools:
         raise RequestError(
-            f"{parameter} is '{name}', which is not among the tools: {', '.join(tools) or 'none'}",
+            f"{parameter} is {name!r}, which is not among the tools: {', '.join(tools) or 'none'}",
             parameter=parameter,
         )

@@ -217,5 +217,5 @@ def test_a_whole_answer():
 def test_content_is_null_only_beside_calls():
     empty = chat_choice(ChatAnswer(index=0), logprobs=None, token_ids=False)["message"]
     assert empty == {"role": "assistant", "content": "", "refusal": None}
-    call = ChatAnswer.join(0, [delta(CallStart(0, "f"))])
+    call = ChatAnswer.join(0, [delta(CallStart(0, "f"), CallEnd(0))])
     assert chat_choice(call, logprobs=None, token_ids=False)["message"]["content"] is None

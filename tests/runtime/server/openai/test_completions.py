@@ -1,10 +1,11 @@
 """Completions: prompts in all their forms, several runs as one, the answer in both ways."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
-from dsv4_trt.errors import EngineFault, QueueFull
+from dsv4_trt.errors import EngineFault, QueueFull, RequestError
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
 from dsv4_trt.runtime.server.failures import Refusal
 from dsv4_trt.runtime.server.openai import text_runs
@@ -154,6 +155,10 @@ def test_an_error_of_one_run_ends_the_reading():
         asyncio.run(main())
 
 
+def served(max_queue_size):
+    return SimpleNamespace(config=SimpleNamespace(max_queue_size=max_queue_size))
+
+
 def test_all_prompts_start_or_none(monkeypatch):
     started = []
 
@@ -165,8 +170,14 @@ def test_all_prompts_start_or_none(monkeypatch):
 
     monkeypatch.setattr(text_runs, "start_text", start_text)
     with pytest.raises(QueueFull):
-        asyncio.run(TextRuns.start(None, body(prompt=["a", "b", "c", "d"])))
+        asyncio.run(TextRuns.start(served(8), body(prompt=["a", "b", "c", "d"])))
     assert [run.is_cancelled for run in started] == [True, True]
+
+
+def test_more_sequences_than_can_ever_wait_are_no_full_queue():
+    with pytest.raises(RequestError, match=r"9 sequences .* holds 8") as caught:
+        asyncio.run(TextRuns.start(served(8), body(prompt=["a", "b", "c"], n=3)))
+    assert caught.value.parameter == "prompt"
 
 
 class WholeRun(StoredRun):

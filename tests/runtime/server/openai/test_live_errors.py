@@ -10,6 +10,8 @@ import pytest
 from tests.runtime.server.openai.bodies import CLOCK, HI, WEATHER
 
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+PART = [{"role": "user", "content": [{"type": "\ud800"}]}]
+WRONG = {"type": "function", "function": {"name": "\ud800"}}
 RESULT = {"role": "tool", "tool_call_id": "a", "content": "x"}
 NO_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "no"}}}
 
@@ -90,6 +92,7 @@ def test_an_unknown_model_is_not_found(client, name):
         ({"prompt": [999999]}, "prompt"),
         ({"prompt": ["x", "y"], "max_tokens": 5000}, "prompt"),
         ({"prompt": "x", "suffix": "y"}, "suffix"),
+        ({"prompt": ["x"] * 1024, "n": 128}, "prompt"),
         ({"prompt": "x", "echo": True, "logprobs": 1}, "logprobs"),
         (
             {"prompt": "x", "extra_body": {"structured_outputs": {"regex": "("}}},
@@ -109,7 +112,14 @@ def test_illegal_completions(client, fields, parameter):
         ("/tokenize", {"prompt": 5}, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": HI}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
-        ("/tokenize", {"prompt": "\ud800"}, None),
+        ("/tokenize", {"prompt": "\ud800"}, "prompt"),
+        ("/tokenize", {"prompt": "x", "model": "\ud800"}, "model"),
+        ("/tokenize", {"messages": PART}, "messages[0].content[0].type"),
+        (
+            "/tokenize",
+            {"messages": HI, "tools": [WEATHER], "tool_choice": WRONG},
+            "tool_choice.function.name",
+        ),
         ("/tokenize", [], None),
         ("/detokenize", {"tokens": [1, 999999]}, "tokens[1]"),
         ("/detokenize", {"tokens": ["a"]}, "tokens[0]"),
