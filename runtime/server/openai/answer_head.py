@@ -43,16 +43,22 @@ class AnswerHead:
         }
 
 
+class EventWriter:
+    """Writes the events of one answer; their head is put into JSON once."""
+
+    def __init__(self, head: AnswerHead, kind: str) -> None:
+        self._begin = "data: " + dumped(head.of(kind))[:-1] + ","
+
+    def write(self, rest: dict[str, Any]) -> str:
+        """An event with these fields after the head."""
+        return f"{self._begin}{dumped(rest)[1:]}\n\n"
+
+
 def dumped(data: object) -> str:
     """Compact JSON text."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def framed(data: object) -> str:
-    """One event of a stream."""
-    return f"data: {dumped(data)}\n\n"
-
-
 def error_chunk(failure: Failure) -> str:
     """The end of a stream that fails: the error, which clients raise, and no `[DONE]`."""
-    return framed(openai_body(failure))
+    return f"data: {dumped(openai_body(failure))}\n\n"

@@ -14,7 +14,7 @@ from typing import Any
 from dsv4_trt.runtime.server.chat_answer import ChatDelta
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.early_end import check_ended
-from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, framed
+from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
 from dsv4_trt.runtime.server.openai.chat_deltas import deltas
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
@@ -39,7 +39,7 @@ class ChatChunks:
 
     def __init__(self, head: AnswerHead, run: ChatRun, options: ChunkOptions) -> None:
         self._run, self._options = run, options
-        self._head = head.of(KIND)
+        self._events = EventWriter(head, KIND)
 
     async def events(self) -> AsyncIterator[str]:
         """The events, as text."""
@@ -53,7 +53,7 @@ class ChatChunks:
                 if delta.finish_reason is not None:
                     check_ended(delta.finish_reason)
         if self._options.usage.include_usage:
-            yield framed(self._head | {"choices": [], "usage": self._usage()})
+            yield self._events.write({"choices": [], "usage": self._usage()})
         yield DONE
 
     def _begin(self) -> str:
@@ -62,12 +62,12 @@ class ChatChunks:
         first, *rest = [self._chunk(choice) for choice in choices]
         if self._options.token_ids:
             first["prompt_token_ids"] = self._run.prompt_ids
-        return "".join(map(framed, (first, *rest)))
+        return "".join(map(self._events.write, (first, *rest)))
 
     def _step(self, news: Sequence[ChatDelta]) -> Iterator[str]:
         for delta in news:
             for choice in self._choices(delta):
-                yield framed(self._chunk(choice))
+                yield self._events.write(self._chunk(choice))
 
     def _choices(self, delta: ChatDelta) -> list[dict[str, Any]]:
         extra = self._extra(delta)
@@ -94,7 +94,7 @@ class ChatChunks:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        chunk = self._head | {"choices": [choice]}
+        chunk: dict[str, Any] = {"choices": [choice]}
         if self._options.usage.continuous_usage_stats:
             chunk["usage"] = self._usage()
         elif self._options.usage.include_usage:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from dsv4_trt.runtime.server.early_end import check_ended
-from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, framed
+from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
 from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.openai.text_logprobs import TextLogprobWriter
@@ -24,7 +24,7 @@ class CompletionAnswer:
     def __init__(
         self, head: AnswerHead, runs: TextRuns, body: CompletionRequest, tokenizer: Tokenizer
     ) -> None:
-        self._head, self._runs, self._body = head.of(KIND), runs, body
+        self._head, self._runs, self._body = head, runs, body
         self._usage = body.stream_options or StreamOptions()
         self._echoes = _echoes(body, tokenizer)
         self._logprobs = [TextLogprobWriter(tokenizer) for _ in range(runs.num_sequences)]
@@ -35,17 +35,18 @@ class CompletionAnswer:
         deltas = await self._runs.whole()
         _check_ends(deltas)
         choices = [self._choice(delta) for delta in deltas]
-        return self._head | {"choices": choices, "usage": self._runs.usage()}
+        return self._head.of(KIND) | {"choices": choices, "usage": self._runs.usage()}
 
     async def events(self) -> AsyncIterator[str]:
         """The events of a stream: a chunk for each sequence and step, the usage if wanted, `[DONE]`."""
+        write = EventWriter(self._head, KIND).write
         async for deltas in self._runs:
             chunks = [self._chunk(delta) for delta in deltas if self._is_news(delta)]
             if chunks:
-                yield "".join(map(framed, chunks))
+                yield "".join(map(write, chunks))
             _check_ends(deltas)
         if self._usage.include_usage:
-            yield framed(self._head | {"choices": [], "usage": self._runs.usage()})
+            yield write({"choices": [], "usage": self._runs.usage()})
         yield DONE
 
     def _is_news(self, delta: TextDelta) -> bool:
@@ -55,7 +56,7 @@ class CompletionAnswer:
         return bool(delta.text or has_ended or (told and delta.tokens))
 
     def _chunk(self, delta: TextDelta) -> dict[str, Any]:
-        chunk = self._head | {"choices": [self._choice(delta)]}
+        chunk: dict[str, Any] = {"choices": [self._choice(delta)]}
         if self._usage.continuous_usage_stats:
             chunk["usage"] = self._runs.usage()
         elif self._usage.include_usage:

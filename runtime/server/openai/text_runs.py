@@ -11,7 +11,7 @@ from dsv4_trt.runtime.server.openai.completions_protocol import CompletionReques
 from dsv4_trt.runtime.server.openai.usage import UsageDict, usage
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.text_run import TextDelta, TextRun, start_text
-from dsv4_trt.runtime.text.tokenizer import check_unicode
+from dsv4_trt.runtime.text.surrogates import check_unicode
 
 News = list[TextDelta]
 

@@ -22,7 +22,8 @@ from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.start import in_thread_if_long
 from dsv4_trt.runtime.server.start_chat import encode_turn
 from dsv4_trt.runtime.text.prompt import encode_text
-from dsv4_trt.runtime.text.tokenizer import Tokenizer, check_unicode
+from dsv4_trt.runtime.text.surrogates import check_unicode
+from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
 def routes(served: Served) -> APIRouter:
