@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import triton_python_backend_utils as backend  # type: ignore[import-not-found] 
 from dsv4_trt import __version__
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.triton.engine_options import EngineOptions
-from dsv4_trt.runtime.triton.gauges import Gauges
+from dsv4_trt.runtime.triton.gauges import STDERR, Gauges
 from dsv4_trt.runtime.triton.orphan import end_with_parent
 from dsv4_trt.runtime.triton.service import Service
+
+FINALIZE_SECONDS = 15
 
 
 class TritonPythonModel:
@@ -41,8 +44,11 @@ class TritonPythonModel:
             self._service.take(request)
 
     def finalize(self) -> None:
-        """End the engine."""
+        """End the engine, and the process if that does not end: Triton would wait for it."""
+        _end_within(FINALIZE_SECONDS)
         self._service.close()
+        _end_within(FINALIZE_SECONDS)  # again: the metrics use the same, only, timer
+        del self._service  # with Triton's metrics, while the server still answers
 
 
 def _gauges(args: dict[str, str]) -> Gauges | None:
@@ -51,3 +57,7 @@ def _gauges(args: dict[str, str]) -> Gauges | None:
     except backend.TritonModelException as error:
         backend.Logger.log_info(f"dsv4-trt: the engine's metrics are not shown: {error}")
         return None
+
+
+def _end_within(seconds: float) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=STDERR)

@@ -1,5 +1,6 @@
 """What Triton's stub calls: the exported model.py with the exported config."""
 
+import faulthandler
 import importlib.util
 import json
 import sys
@@ -41,6 +42,12 @@ def open_model(place, monkeypatch):
         }
     )
     return model
+
+
+def finalize(model):
+    """End the model, and not this process, which it gives seconds to end."""
+    model.finalize()
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture
@@ -104,11 +111,8 @@ def test_an_exported_model_serves(engine_dir, small_tokenizer_dir, tmp_path, mon
     assert [len(request.answers) for request in asked] == [1, 1, 1]
     slow = backends.Request(text_input="x", max_tokens=60, ignore_eos=True, stream=True)
     model.execute([slow])
-    model.finalize()
+    finalize(model)
     assert slow.answers[-1]["finish_reason"] in (["cancelled"], ["length"])
-    late = backends.Request(text_input="x")
-    model.execute([late])
-    assert late.error.code == backends.TritonError.INTERNAL
 
 
 def test_relative_folders_begin_at_the_model(engine_dir, tmp_path, monkeypatch):
@@ -116,7 +120,7 @@ def test_relative_folders_begin_at_the_model(engine_dir, tmp_path, monkeypatch):
     with pytest.raises(backends.TritonModelException, match="engine is not a folder"):
         open_model(place, monkeypatch)
     (place / "engine").symlink_to(engine_dir)
-    open_model(place, monkeypatch).finalize()
+    finalize(open_model(place, monkeypatch))
 
 
 def test_a_repository_holds_several_models_and_overwrites_none(tmp_path):
