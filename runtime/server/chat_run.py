@@ -21,14 +21,22 @@ class ChatRun:
     """
 
     def __init__(
-        self, stream: TokenStream, parsers: list[StreamParser], end_think: int | None
+        self,
+        stream: TokenStream,
+        parsers: list[StreamParser],
+        end_think: int | None,
+        *,
+        one_call: bool = False,
     ) -> None:
-        """`end_think` is the id of `</think>`, None for an answer that does not begin with reasoning."""
+        """`end_think` is the id of `</think>`, None for an answer that does not begin with reasoning.
+
+        With `one_call` a sequence ends after its first tool call.
+        """
         self._stream = stream
         self.prompt_ids = list(stream.request.prompt_ids)
         self.cached_tokens = 0  # of the prompt; known with the first news
         self._sequences = [
-            _Sequence(index, parser, end_think) for index, parser in enumerate(parsers)
+            _Sequence(index, parser, end_think, one_call) for index, parser in enumerate(parsers)
         ]
 
     @property
@@ -59,6 +67,9 @@ class ChatRun:
             deltas = [*self._take(updates)]
             if deltas:
                 yield deltas
+            if all(sequence.has_ended for sequence in self._sequences):
+                self.cancel()  # some may have ended before the engine ended them
+                break
         if error is not None:
             raise error
 
@@ -74,20 +85,23 @@ class ChatRun:
         ends = updates[-1].finish_reason if updates[-1].finished else None
         for sequence in self._sequences:
             own = [u for u in updates if u.index == sequence.index]
-            if own or (ends and not sequence.has_ended):
+            if (own or ends) and not sequence.has_ended:
                 yield sequence.take(own, ends)
 
 
 class _Sequence:
     """One sequence: its parser, and what its usage counts."""
 
-    def __init__(self, index: int, parser: StreamParser, end_think: int | None) -> None:
+    def __init__(
+        self, index: int, parser: StreamParser, end_think: int | None, one_call: bool
+    ) -> None:
         self.index = index
         self.num_tokens = 0
         self.num_reasoning = 0
         self.has_ended = False
         self._parser = parser
         self._end_think = end_think  # None once it has come
+        self._one_call = one_call
         self._has_call = False
 
     def take(self, updates: list[Update], ends: str | None) -> ChatDelta:
@@ -100,9 +114,12 @@ class _Sequence:
         last = updates[-1] if updates else None
         reason = ends if last is None else last.finish_reason or ends
         if reason is not None:
-            self.has_ended = True
             events += self._parser.finish()
-        self._has_call = self._has_call or any(isinstance(event, CallEnd) for event in events)
+        at = next((i for i, event in enumerate(events) if isinstance(event, CallEnd)), None)
+        self._has_call = self._has_call or at is not None
+        if self._one_call and at is not None:
+            events, reason = events[: at + 1], "stop"
+        self.has_ended = reason is not None
         return ChatDelta(
             index=self.index,
             events=events,

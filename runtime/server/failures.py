@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from dsv4_trt.errors import (
     EngineFault,
@@ -112,7 +113,8 @@ def openai_body(failure: Failure) -> dict[str, Any]:
 def anthropic_body(failure: Failure, request_id: str | None) -> dict[str, Any]:
     """The failure as Anthropic's API writes it."""
     kind = _ANTHROPIC_TYPES.get(failure.status, "api_error")
-    where = f"{failure.parameter}: " if failure.parameter else ""
+    named = failure.parameter is None or failure.message.startswith(failure.parameter)
+    where = "" if named else f"{failure.parameter}: "
     return {
         "type": "error",
         "error": {"type": kind, "message": where + failure.message},
@@ -120,7 +122,7 @@ def anthropic_body(failure: Failure, request_id: str | None) -> dict[str, Any]:
     }
 
 
-def failure_response(failure: Failure, scope: Any) -> JSONResponse:
+def failure_response(failure: Failure, scope: Any) -> Response:
     """An answer in the shape of the API that the path belongs to."""
     request = Request(scope)
     if request.url.path.startswith(ANTHROPIC_PATH):
@@ -130,4 +132,5 @@ def failure_response(failure: Failure, scope: Any) -> JSONResponse:
     headers = {} if failure.retry_after is None else {"retry-after": str(failure.retry_after)}
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse(body, failure.status, headers)
+    text = json.dumps(body)  # in ASCII: a message may repeat a lone surrogate
+    return Response(text, failure.status, headers, media_type="application/json")

@@ -117,7 +117,8 @@ class Passage:
     def finish(self) -> None:
         """Count and log; a request without an answer was left by its client."""
         seconds = time.perf_counter() - self._started
-        status = 499 if self.status is None else self.status
+        has_left = self._scope["state"].get("has_left", False)
+        status = 499 if self.status is None or has_left else self.status
         route = getattr(self._scope.get("route"), "path", "other")
         self._metrics.count(self._scope["method"], route, status, seconds)
         fields: dict[str, Any] = {

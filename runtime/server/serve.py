@@ -71,7 +71,9 @@ def load_tokenizer(config: ServeConfig) -> Tokenizer:
             f"{folder} has no tokenizer.json, and a server speaks text; name a folder that has one with "
             "--tokenizer"
         )
-    return Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(folder)
+    tokenizer.encode_plain(["the first call takes a second"])
+    return tokenizer
 
 
 async def _serve(served: Served, on_ready: Callable[[str], None]) -> None:

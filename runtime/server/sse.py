@@ -15,6 +15,8 @@ from dsv4_trt.runtime.server.failures import Failure, failure_of
 T = TypeVar("T")
 
 STALL_SECONDS = 120.0  # how long a client may take no bytes before its stream is ended
+QUIET_SECONDS = 15.0  # after that many without an event a comment tells proxies that there is life
+_COMMENT = ": waiting\n\n"
 
 
 class Run(Protocol):
@@ -51,6 +53,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._run, self._chunks, self._error_chunk = run, chunks, error_chunk
         self._sending_since: float | None = None  # on the loop's clock; None = no send is under way
+        self._last_sent = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {
@@ -61,7 +64,7 @@ class EventStream(Response):
         body = asyncio.create_task(self._send_all(start, send))
         gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
-            await self._wait(body, gone)
+            await self._wait(body, gone, send)
         finally:
             self._run.cancel()
             note_usage(scope, self._run)
@@ -69,13 +72,15 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.gather(body, gone, return_exceptions=True)
 
-    async def _wait(self, body: asyncio.Task[None], gone: asyncio.Task[None]) -> None:
+    async def _wait(self, body: asyncio.Task[None], gone: asyncio.Task[None], send: Send) -> None:
         clock = asyncio.get_running_loop().time
         while not body.done() and not gone.done():
-            await asyncio.wait({body, gone}, timeout=STALL_SECONDS, return_when="FIRST_COMPLETED")
+            await asyncio.wait({body, gone}, timeout=QUIET_SECONDS, return_when="FIRST_COMPLETED")
             since = self._sending_since
             if since is not None and clock() - since > STALL_SECONDS:
                 return
+            if since is None and not body.done() and clock() - self._last_sent > QUIET_SECONDS:
+                await self._send(_COMMENT, send)
         if body.done() and not gone.done():
             body.result()
 
@@ -91,7 +96,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, chunk: str, send: Send) -> None:
-        self._sending_since = asyncio.get_running_loop().time()
+        self._sending_since = self._last_sent = asyncio.get_running_loop().time()
         await send({"type": "http.response.body", "body": chunk.encode("utf-8"), "more_body": True})
         self._sending_since = None
 
@@ -103,6 +108,7 @@ async def answer_or_cancel(request: Request, run: Run, answer: Coroutine[Any, An
     try:
         await asyncio.wait({work, gone}, return_when="FIRST_COMPLETED")
         if not work.done():
+            request.scope["state"]["has_left"] = True
             run.cancel()  # the rest ends by itself, and nobody reads it
         return await work
     except BaseException:

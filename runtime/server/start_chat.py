@@ -38,7 +38,8 @@ async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
     thinking = begins_thinking(turn)
     calls = bool(turn.tools) and turn.tool_choice.kind != "none"
     parsers = [StreamParser(thinking, calls=calls) for _ in range(stream.request.params.n)]
-    return ChatRun(stream, parsers, served.markup.end_think if thinking else None)
+    end_think = served.markup.end_think if thinking else None
+    return ChatRun(stream, parsers, end_think, one_call=not turn.parallel_tool_calls)
 
 
 async def encode_turn(served: Served, turn: ChatTurn) -> list[int]:
