@@ -63,7 +63,7 @@ def check_keywords(schema: object, where: str = "#") -> None:
             "describe the values without it",
             parameter="guided_decoding.json",
         )
-    for place, inner in _inner(schema):
+    for place, inner in inner_schemas(schema):
         check_keywords(inner, f"{where}/{place}")
 
 
@@ -89,11 +89,13 @@ def _unenforced(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def inner_schemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas directly in a schema, each with its place."""
     for keyword in MAPS:
         if isinstance(schema.get(keyword), Mapping):
             yield from ((f"{keyword}/{name}", value) for name, value in schema[keyword].items())
     for keyword in LISTS:
         if isinstance(schema.get(keyword), list):
             yield from ((f"{keyword}/{i}", value) for i, value in enumerate(schema[keyword]))
-    yield from ((keyword, schema[keyword]) for keyword in SINGLE if keyword in schema)
+    single = ((keyword, schema[keyword]) for keyword in SINGLE if keyword in schema)
+    yield from ((keyword, value) for keyword, value in single if not isinstance(value, list))

@@ -9,6 +9,7 @@ from typing import Any
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.guided.json_keywords import check_keywords
+from dsv4_trt.runtime.guided.nesting import inside, nests_deeper
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
 
 MAX_CHARACTERS = 256 * 1024
@@ -45,7 +46,7 @@ def refused(kind: str, found: str) -> RequestError:
 
 
 def _written(kind: str, given: object) -> str:
-    if _depth_above(given, MAX_DEPTH):
+    if nests_deeper(given, MAX_DEPTH):
         raise refused(kind, f"nests more than {MAX_DEPTH} deep; write it flatter")
     try:
         text = json.dumps(given, ensure_ascii=False, allow_nan=False)
@@ -53,21 +54,6 @@ def _written(kind: str, given: object) -> str:
     except (TypeError, ValueError) as error:
         raise refused(kind, f"is no JSON: {error}") from error
     return text
-
-
-def _depth_above(value: object, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inside(value: object) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else []
 
 
 def _token_ids(kind: str, given: Any) -> set[int]:
@@ -80,7 +66,7 @@ def _token_ids(kind: str, given: Any) -> set[int]:
     found, left = set(), [given]
     while left:
         value = left.pop()
-        left += _inside(value)
+        left += inside(value)
         if isinstance(value, dict):
             names = [value.get("token"), *_listed(value.get("trigger_tokens"))]
             found |= {name for name in names if type(name) is int}

@@ -11,6 +11,7 @@ from typing import Any
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.markers import KEY_END, NAME_END
+from dsv4_trt.runtime.guided.tool_schema import Budget, Document
 from dsv4_trt.runtime.guided.tool_values import Format, any_value, named, sequence, values, within
 
 NAME = "[A-Za-z_][A-Za-z0-9_.-]*"  # of an argument that no schema declares
@@ -27,7 +28,8 @@ def required_tools_tag(
 
     `name` allows the one tool of that name only; `parallel` false allows one call only. The output
     begins with the block's leading "\n\n", so that it belongs after `</think>`. Raises `RequestError`
-    for no tool, an unknown name, or an argument whose name can not be written.
+    for no tool, an unknown name, an argument whose name can not be written, and a schema that is none or
+    stands for too much.
     """
     chosen = [tool["function"] for tool in tools]
     if not chosen:
@@ -41,7 +43,8 @@ def required_tools_tag(
                 parameter="tool_choice",
             )
     bar: Format = {"type": "token", "token": dsml_token_id}
-    calls = one_of([_call(function, bar) for function in chosen])
+    budget = Budget()
+    calls = one_of([_call(function, bar, budget) for function in chosen])
     block = [
         *tag("\n\n<", bar, "tool_calls>\n"),
         {"type": "plus", "content": calls} if parallel else calls,
@@ -65,23 +68,24 @@ def one_of(formats: list[Format]) -> Format:
     return formats[0] if len(formats) == 1 else {"type": "or", "elements": formats}
 
 
-def _call(function: Mapping[str, Any], bar: Format) -> Format:
+def _call(function: Mapping[str, Any], bar: Format, budget: Budget) -> Format:
     opened = tag("<", bar, f'invoke name="{function["name"]}{NAME_END}')
     closed = tag("</", bar, "invoke>\n")
-    return sequence([*opened, *_arguments(function.get("parameters"), bar), *closed])
-
-
-def _arguments(schema: Mapping[str, Any] | None, bar: Format) -> list[Format]:
-    """One line for each argument; an empty line where there is none."""
+    schema = function.get("parameters")
     if schema is None:
-        return [text("\n")]
-    top = named(schema, schema)
+        return sequence([*opened, text("\n"), *closed])
+    return sequence([*opened, *_arguments(Document(schema, budget), bar), *closed])
+
+
+def _arguments(root: Document, bar: Format) -> list[Format]:
+    """One line for each argument; an empty line where there is none."""
+    top = named(root.root, root)
     declared, rest = top.get("properties"), top.get("additionalProperties")
     if not declared and (rest if declared is not None else rest is not False):
-        return [one_of([{"type": "plus", "content": _free(rest, schema, bar)}, text("\n")])]
+        return [one_of([{"type": "plus", "content": _free(rest, root, bar)}, text("\n")])]
     required = top.get("required", ())
     every = {**(declared or {}), **{key: True for key in required if key not in (declared or {})}}
-    lines = {key: _argument(key, value, schema, bar) for key, value in every.items()}
+    lines = {key: _argument(key, value, root, bar) for key, value in every.items()}
     if required:
         return [line if key in required else _optional(line) for key, line in lines.items()]
     return [one_of([text("\n"), *([sequence([*map(_optional, lines.values())])] if lines else [])])]
@@ -91,7 +95,7 @@ def _optional(line: Format) -> Format:
     return {"type": "optional", "content": line}
 
 
-def _argument(key: str, value: object, root: Mapping[str, Any], bar: Format) -> Format:
+def _argument(key: str, value: object, root: Document, bar: Format) -> Format:
     if KEY_END in key + KEY_END[:-1]:
         raise RequestError(
             f"a tool has the argument {key!r}; expected a name without {KEY_END!r}, which ends it in "
@@ -101,14 +105,14 @@ def _argument(key: str, value: object, root: Mapping[str, Any], bar: Format) -> 
     return _line([text(key)], values(value, root), root, bar)
 
 
-def _free(value: object, root: Mapping[str, Any], bar: Format) -> Format:
+def _free(value: object, root: Document, bar: Format) -> Format:
     """An argument of any name."""
     found = any_value() if value is None or value is True else values(value, root)
     return _line([{"type": "regex", "pattern": NAME}], found, root, bar)
 
 
 def _line(
-    key: list[Format], found: list[tuple[bool, Format]], root: Mapping[str, Any], bar: Format
+    key: list[Format], found: list[tuple[bool, Format]], root: Document, bar: Format
 ) -> Format:
     """One argument; its value is raw text or JSON, as each of the `found` says."""
     lines = []

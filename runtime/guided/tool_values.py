@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.guided.tool_schema import Document, size_of
 
 Format: TypeAlias = dict[str, Any]
 Value: TypeAlias = tuple[bool, Format]  # whether it is raw text, and its format
@@ -14,8 +16,9 @@ MAX_DEPTH = 32  # of references and alternatives one within the other
 ROOT = "#/$defs/root"
 
 
-def values(schema: object, root: Mapping[str, Any], depth: int = 0) -> list[Value]:
+def values(schema: object, root: Document, depth: int = 0) -> list[Value]:
     """What a schema allows, raw texts apart from JSON; `root` is the document of its references."""
+    root.spend(1)
     if depth > MAX_DEPTH:
         raise RequestError(
             f"a tool's schema nests references and alternatives {MAX_DEPTH} deep without a value",
@@ -28,10 +31,13 @@ def values(schema: object, root: Mapping[str, Any], depth: int = 0) -> list[Valu
         if key in schema:
             return _unique([v for each in schema[key] for v in values(each, root, depth + 1)])
     if len(schema.get("allOf", ())) == 1:
-        return values({**schema, **schema["allOf"][0], "allOf": []}, root, depth + 1)
+        inner = schema["allOf"][0]
+        inner = inner if isinstance(inner, Mapping) else {}
+        return values({**schema, **inner, "allOf": []}, root, depth + 1)
     if "const" in schema:
         return _constants([schema["const"]])
     if "enum" in schema:
+        root.spend(len(schema["enum"]))
         return _constants(schema["enum"])
     return _typed(schema)
 
@@ -41,12 +47,12 @@ def any_value() -> list[Value]:
     return [(True, _text({})), (False, _json({"type": NOT_TEXT}))]
 
 
-def named(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def named(schema: Mapping[str, Any], root: Document) -> Mapping[str, Any]:
     """What a reference stands for; another schema stays as it is."""
     for _ in range(MAX_DEPTH):
         if "$ref" not in schema:
             return schema
-        found: Any = root
+        found: Any = root.root
         for part in str(schema["$ref"]).removeprefix("#").split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             found = found.get(part) if isinstance(found, Mapping) else None
@@ -65,12 +71,14 @@ def sequence(elements: list[Format]) -> Format:
     return {"type": "sequence", "elements": elements}
 
 
-def within(value: Format, root: Mapping[str, Any]) -> Format:
+def within(value: Format, root: Document) -> Format:
     """A format whose schema finds what its references lead to."""
     schema = value.get("json_schema")
+    root.spend(size_of(schema))
     if not isinstance(schema, Mapping) or not _has_reference(schema):
         return value
-    moved = {**_moved(schema), "$defs": {"root": _moved(root)}}
+    root.spend(root.size)
+    moved = {**_moved(schema), "$defs": {"root": _moved(root.root)}}
     return {**value, "json_schema": moved}
 
 
@@ -122,7 +130,7 @@ def _without_lengths(schema: Any) -> Any:
 
 
 def _unique(found: list[Value]) -> list[Value]:
-    return [value for i, value in enumerate(found) if value not in found[:i]]
+    return list({json.dumps(value): value for value in found}.values())
 
 
 def _has_reference(schema: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.encoding import encode_segments
@@ -21,7 +20,8 @@ async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
     """Run a turn; raises `RequestError` for one that can not be run, and what `start` does."""
     served.check_open()
     prompt_ids = await encode_turn(served, turn)
-    sampling = {**turn.sampling, "guided_decoding": _guided(served, turn)}
+    guided = await in_thread_if_long(_size(turn), lambda: _guided(served, turn))
+    sampling = {**turn.sampling, "guided_decoding": guided}
     if turn.tools and turn.tool_choice.kind == "none":
         bias = {served.markup.dsml: -MAX_LOGIT_BIAS}  # tools stay in the prompt, and in its cache
         sampling["logit_bias"] = {**bias, **sampling.get("logit_bias", {})}
@@ -44,8 +44,7 @@ async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
 
 async def encode_turn(served: Served, turn: ChatTurn) -> list[int]:
     """Token ids of a turn's prompt; markup that is spelled in its texts stays text."""
-    size = sum(_size(message) for message in turn.messages)
-    return await in_thread_if_long(size, lambda: _encode(served, turn))
+    return await in_thread_if_long(_size(turn), lambda: _encode(served, turn))
 
 
 def _encode(served: Served, turn: ChatTurn) -> list[int]:
@@ -94,5 +93,7 @@ def begins_thinking(turn: ChatTurn) -> bool:
     return turn.thinking and not turn.continue_final and not last.get("task")
 
 
-def _size(message: dict[str, Any]) -> int:
-    return sum(len(str(value)) for value in message.values())
+def _size(turn: ChatTurn) -> int:
+    """Characters of a turn, about."""
+    parts = (*turn.messages, *turn.tools, turn.response_format or {})
+    return sum(len(str(value)) for part in parts for value in part.values())
