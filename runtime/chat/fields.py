@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.chat.markers import PARAGRAPH
 from dsv4_trt.runtime.text.surrogates import check_unicode
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
@@ -66,4 +67,4 @@ def read_text(value: object, path: str, *, keep_place: bool = False) -> str:
             texts.append(f"[Unsupported {kind}]")
         else:
             refuse(f"{at}.type", kind, "'text': this model reads nothing else")
-    return "\n\n".join(texts)
+    return PARAGRAPH.join(texts)

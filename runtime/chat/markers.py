@@ -31,6 +31,7 @@ MARKERS = (
 # <｜DSML｜parameter name="KEY" string="true|false">VALUE</｜DSML｜parameter>
 # </｜DSML｜invoke>
 # </｜DSML｜tool_calls>
+PARAGRAPH = "\n\n"  # between the texts of a turn, and the parts of a text
 BLOCK_LEAD = "\n\n<"  # what stands before the marker that opens a block
 NAME_END = '">\n'
 KEY_END = '" string="'

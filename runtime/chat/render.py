@@ -10,6 +10,7 @@ from dsv4_trt.runtime.chat.markers import (
     END_THINK,
     EOS,
     LATEST_REMINDER,
+    PARAGRAPH,
     TASKS,
     THINK,
     USER,
@@ -51,7 +52,7 @@ def _head(turn: Turn) -> list[Segment]:
     if turn.role == "assistant":
         return []
     segments = [_marker(_LEADS[turn.role])] if turn.role in _LEADS else []
-    segments.append(_text("\n\n".join(turn.texts)))
+    segments.append(_text(PARAGRAPH.join(turn.texts)))
     if turn.tools:
         segments += tools_text([tool.schema for tool in turn.tools])
     if turn.response_format is not None:

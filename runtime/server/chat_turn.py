@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
+
+Effort: TypeAlias = Literal["high", "max"]  # V4's
+AskedEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,7 @@ class ChatTurn:
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     parallel_tool_calls: bool = True
     thinking: bool = True
-    effort: Literal["high", "max"] | None = None
+    effort: Effort | None = None
     continue_final: bool = False  # the last message is the assistant's, and goes on
     response_format: dict[str, Any] | None = None  # as the prompt states it
     guided: GuidedDecodingParams | None = None  # for the answer's text, which begins after thinking
@@ -38,3 +41,10 @@ class ChatTurn:
     priority: float = 0.5
     cache_salt: str = ""
     timeout: float | None = None  # seconds; None = the server's
+
+
+def v4_effort(asked: AskedEffort | None) -> Effort | None:
+    """V4 knows two efforts, all up to "high" are the first; None where nothing, or none, is asked for."""
+    if asked is None or asked == "none":
+        return None
+    return "max" if asked in ("xhigh", "max") else "high"

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, Tag
-from pydantic_core import PydanticCustomError
 
-from dsv4_trt.runtime.server.json_object import JsonObject
-from dsv4_trt.runtime.server.openai.body import Body, by_field
+from dsv4_trt.runtime.server.body import Body, JsonObject, by_field, refuse_unknown
 
 
 class TextBlock(Body):
@@ -42,25 +40,11 @@ class ToolUseBlock(Body):
     input: JsonObject
 
 
-def _refuse_unknown(known: tuple[str, ...]) -> BeforeValidator:
-    def check(value: object) -> object:
-        kind = value.get("type") if isinstance(value, dict) else None
-        if isinstance(kind, str) and kind not in known:
-            raise PydanticCustomError(
-                "unsupported_block",
-                "a block of type '{kind}' is not supported, the model reads text; expected {known}",
-                {"kind": kind, "known": ", ".join(known)},
-            )
-        return value
-
-    return BeforeValidator(check)
-
-
 def _as_blocks(value: object) -> object:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
-Text: TypeAlias = Annotated[TextBlock, _refuse_unknown(("text",))]
+Text: TypeAlias = Annotated[TextBlock, refuse_unknown("a block", ("text",))]
 Texts: TypeAlias = Annotated[
     list[Text], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Text])
 ]
@@ -91,7 +75,7 @@ Block: TypeAlias = Annotated[
             tool_result="tool_result?",
         ),
     ],
-    _refuse_unknown(("text", "thinking", "redacted_thinking", "tool_use", "tool_result")),
+    refuse_unknown("a block", ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")),
 ]
 Blocks: TypeAlias = Annotated[
     list[Block], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block])

@@ -19,12 +19,7 @@ from dsv4_trt.runtime.chat.events import (
 )
 from dsv4_trt.runtime.server.anthropic.message import message, thinking_signature, tool_use
 from dsv4_trt.runtime.server.anthropic.usage import usage
-from dsv4_trt.runtime.server.openai.answer_head import dumped
-
-
-def sse(data: dict[str, Any]) -> str:
-    """One event of the stream."""
-    return f"event: {data['type']}\ndata: {dumped(data)}\n\n"
+from dsv4_trt.runtime.server.json_answer import named_event
 
 
 class MessageEvents:
@@ -46,7 +41,9 @@ class MessageEvents:
             stop_sequence=None,
             usage=usage(prompt_tokens, 0, 0, 0),
         )
-        return sse({"type": "message_start", "message": begun}) + sse({"type": "ping"})
+        return named_event({"type": "message_start", "message": begun}) + named_event(
+            {"type": "ping"}
+        )
 
     def take(self, events: list[Event]) -> str:
         """What the parser's events of a step add."""
@@ -56,8 +53,8 @@ class MessageEvents:
         """End the open block and the message."""
         return (
             self._close()
-            + sse({"type": "message_delta", "delta": stop, "usage": counts})
-            + sse({"type": "message_stop"})
+            + named_event({"type": "message_delta", "delta": stop, "usage": counts})
+            + named_event({"type": "message_stop"})
         )
 
     def _one(self, event: Event) -> str:
@@ -89,10 +86,10 @@ class MessageEvents:
         if self._open == "thinking":
             block["signature"] = ""
         start = {"type": "content_block_start", "index": self._index, "content_block": block}
-        return ended + sse(start)
+        return ended + named_event(start)
 
     def _delta(self, delta: dict[str, Any]) -> str:
-        return sse({"type": "content_block_delta", "index": self._index, "delta": delta})
+        return named_event({"type": "content_block_delta", "index": self._index, "delta": delta})
 
     def _close(self) -> str:
         if self._open is None:
@@ -104,4 +101,4 @@ class MessageEvents:
             signature = thinking_signature(text, is_shown=self._shows_thinking)
             signed = self._delta({"type": "signature_delta", "signature": signature})
         self._open = None
-        return signed + sse({"type": "content_block_stop", "index": self._index})
+        return signed + named_event({"type": "content_block_stop", "index": self._index})

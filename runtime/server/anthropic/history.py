@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.chat.markers import PARAGRAPH
 from dsv4_trt.runtime.server.anthropic.blocks import (
     Message,
     RedactedThinkingBlock,
@@ -18,7 +19,6 @@ from dsv4_trt.runtime.server.anthropic.blocks import (
 from dsv4_trt.runtime.server.client_names import PATH
 from dsv4_trt.runtime.server.sealed_text import unseal
 
-PARAGRAPH = "\n\n"  # between blocks, as V4 joins the parts of a user's turn
 # Claude Code's first system block: not for the model, and another one in every request, so that no
 # prompt would share a prefix with the last one
 BILLING = "x-anthropic-billing-header:"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import Field, Tag
 
 from dsv4_trt.runtime.server.anthropic.blocks import Message, Texts
-from dsv4_trt.runtime.server.json_object import JsonObject
-from dsv4_trt.runtime.server.openai.body import Body, Unsupported, by_field
-from dsv4_trt.runtime.server.openai.sampling_fields import MAX_STOPS
-from dsv4_trt.runtime.server.openai.tool_fields import MAX_TOOLS, NAME_PATTERN
+from dsv4_trt.runtime.server.body import (
+    MAX_STOPS,
+    Body,
+    JsonObject,
+    Unsupported,
+    by_field,
+    refuse_unknown,
+)
+from dsv4_trt.runtime.server.tools import MAX_TOOLS, NAME_PATTERN
 
 
 class ThinkingEnabled(Body):
@@ -57,18 +61,6 @@ class OutputConfig(Body):
     format: OutputFormat | None = None
 
 
-def _client_tool(value: object) -> object:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind != "custom":
-        raise PydanticCustomError(
-            "unsupported_tool",
-            "the tool type '{kind}' is not supported; expected tools of your own, with name and "
-            "input_schema and no type, or 'custom'",
-            {"kind": kind},
-        )
-    return value
-
-
 class Tool(Body):
     """A tool that the client runs."""
 
@@ -111,7 +103,7 @@ Choice: TypeAlias = Annotated[
 class Prompt(Body):
     """What both routes read: everything that decides the prompt."""
 
-    unsupported = {  # noqa: RUF012, declared as ClassVar above
+    unsupported: ClassVar = {
         "mcp_servers": Unsupported("let the client call the tools of such servers", ([],)),
         "container": Unsupported("no code runs here"),
         "output_format": Unsupported("give output_config.format"),
@@ -120,7 +112,7 @@ class Prompt(Body):
     model: str
     messages: list[Message] = Field(min_length=1)
     system: Texts = Field(default_factory=list)
-    tools: list[Annotated[Tool, BeforeValidator(_client_tool)]] = Field(
+    tools: list[Annotated[Tool, refuse_unknown("a tool", ("custom",))]] = Field(
         default_factory=list, max_length=MAX_TOOLS
     )
     tool_choice: Choice | None = None

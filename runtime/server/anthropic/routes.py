@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from dsv4_trt.runtime.server.anthropic.answer import start_answer
-from dsv4_trt.runtime.server.anthropic.events import sse
 from dsv4_trt.runtime.server.anthropic.request_models import (
     CountTokensRequest,
     MessagesRequest,
@@ -24,8 +23,7 @@ from dsv4_trt.runtime.server.anthropic.response_models import (
 from dsv4_trt.runtime.server.anthropic.turn import chat_turn
 from dsv4_trt.runtime.server.client_names import in_client_names
 from dsv4_trt.runtime.server.failures import Failure, anthropic_body
-from dsv4_trt.runtime.server.openai.json_answer import json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
+from dsv4_trt.runtime.server.json_answer import json_answer, named_event
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.sse import EventStream, answer_or_cancel
 from dsv4_trt.runtime.server.start_chat import encode_turn
@@ -75,7 +73,7 @@ def routes(served: Served) -> APIRouter:
 
 def _check_model(served: Served, name: str) -> None:
     if not name.startswith(FAMILY):
-        check_model(served, name)
+        served.check_model(name)
 
 
 def _guided_name(body: Prompt) -> str:
@@ -92,4 +90,4 @@ def _shows_thinking(body: MessagesRequest) -> bool:
 
 
 def _error_event(failure: Failure, request: Request) -> str:
-    return sse(anthropic_body(failure, request.scope["state"].get("request_id")))
+    return named_event(anthropic_body(failure, request.scope["state"].get("request_id")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
@@ -14,11 +14,10 @@ from dsv4_trt.runtime.server.anthropic.request_models import (
     OutputConfig,
     Prompt,
     ThinkingDisabled,
-    Tool,
 )
 from dsv4_trt.runtime.server.anthropic.request_models import ToolChoice as NamedChoice
-from dsv4_trt.runtime.server.chat_turn import ChatTurn, ToolChoice
-from dsv4_trt.runtime.server.tool_check import check_tools
+from dsv4_trt.runtime.server.chat_turn import ChatTurn, ToolChoice, v4_effort
+from dsv4_trt.runtime.server.tools import check_tools, function_tool
 
 
 def chat_turn(body: Prompt) -> ChatTurn:
@@ -31,11 +30,14 @@ def chat_turn(body: Prompt) -> ChatTurn:
     check_tools([tool.name for tool in body.tools], choice, "tools[{}].name")
     return ChatTurn(
         messages=system_messages(body.system) + messages,
-        tools=[_function(tool) for tool in body.tools],
+        tools=[
+            function_tool(tool.name, tool.description, tool.input_schema, tool.strict)
+            for tool in body.tools
+        ],
         tool_choice=choice,
         parallel_tool_calls=not getattr(body.tool_choice, "disable_parallel_tool_use", False),
         thinking=_thinks(body, messages[-1] if is_prefill else None),
-        effort=_effort(body.output_config),
+        effort=v4_effort(body.output_config.effort if body.output_config else None),
         continue_final=is_prefill,
         sampling=_sampling(body) if isinstance(body, MessagesRequest) else {},
         max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
@@ -67,16 +69,6 @@ def _check_prefill(body: Prompt, last: dict[str, Any]) -> None:
         )
 
 
-def _function(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = tool.input_schema
-    if tool.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
-
-
 def _tool_choice(choice: AnyChoice | NamedChoice | NoChoice | None) -> ToolChoice:
     match choice:
         case NamedChoice(name=name):
@@ -87,13 +79,6 @@ def _tool_choice(choice: AnyChoice | NamedChoice | NoChoice | None) -> ToolChoic
             return ToolChoice(kind="none")
         case _:
             return ToolChoice()
-
-
-def _effort(config: OutputConfig | None) -> Literal["high", "max"] | None:
-    """V4 knows two: all up to "high" are the first."""
-    if config is None or config.effort is None:
-        return None
-    return "max" if config.effort in ("xhigh", "max") else "high"
 
 
 def _format(config: OutputConfig | None) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from dsv4_trt.runtime.server.failures import Failure, openai_body
+from dsv4_trt.runtime.server.json_answer import dumped
 from dsv4_trt.runtime.server.served import Served
 
 DONE = "data: [DONE]\n\n"
@@ -52,11 +52,6 @@ class EventWriter:
     def write(self, rest: dict[str, Any]) -> str:
         """An event with these fields after the head."""
         return f"{self._begin}{dumped(rest)[1:]}\n\n"
-
-
-def dumped(data: object) -> str:
-    """Compact JSON text."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def error_chunk(failure: Failure) -> str:

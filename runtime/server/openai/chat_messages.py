@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from dsv4_trt.runtime.server.openai.body import Body, by_field, by_kind
-
-PART_SEPARATOR = "\n\n"
+from dsv4_trt.runtime.chat.markers import PARAGRAPH
+from dsv4_trt.runtime.server.body import Body, by_field, by_kind
 
 
 def _only_text(kind: object) -> object:
@@ -134,4 +133,4 @@ def joined(content: Content) -> str:
     """The text of a message."""
     if isinstance(content, str):
         return content
-    return PART_SEPARATOR.join(part.text for part in content)
+    return PARAGRAPH.join(part.text for part in content)

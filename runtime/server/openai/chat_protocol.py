@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.server.body import Unsupported
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
-from dsv4_trt.runtime.server.openai.body import Unsupported
 from dsv4_trt.runtime.server.openai.chat_messages import AssistantMessage
 from dsv4_trt.runtime.server.openai.prompt_fields import PromptFields
 from dsv4_trt.runtime.server.openai.sampling_fields import UNSUPPORTED_SAMPLING, SamplingFields

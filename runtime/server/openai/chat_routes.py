@@ -8,15 +8,15 @@ from starlette.responses import Response
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.client_names import in_client_names
+from dsv4_trt.runtime.server.declared_answers import declared
 from dsv4_trt.runtime.server.early_end import check_ended
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions, chat_usage
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
 from dsv4_trt.runtime.server.openai.chat_objects import ChatCompletion, ChatCompletionChunk
 from dsv4_trt.runtime.server.openai.chat_protocol import ChatRequest
 from dsv4_trt.runtime.server.openai.chat_whole import chat_choice
-from dsv4_trt.runtime.server.openai.json_answer import declared, json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
 from dsv4_trt.runtime.server.openai.reasoning_split import ReasoningSplit
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.served import Served
@@ -35,7 +35,7 @@ def routes(served: Served) -> APIRouter:
     )
     async def create_chat_completion(request: Request, body: ChatRequest) -> Response:
         """Answer a conversation, in one piece or as a stream of server-sent events."""
-        check_model(served, body.model)
+        served.check_model(body.model)
         turn = body.turn()
         guided = "tools" if turn.guided is None else body.guided_name
         with in_client_names(turn.messages, prompt="messages", guided=guided):

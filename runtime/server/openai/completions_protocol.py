@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.server.openai.body import Unsupported
+from dsv4_trt.runtime.server.body import Unsupported
 from dsv4_trt.runtime.server.openai.sampling_fields import (
     UNSUPPORTED_SAMPLING,
     SamplingFields,

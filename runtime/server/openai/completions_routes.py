@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from dsv4_trt.runtime.server.client_names import in_client_names
+from dsv4_trt.runtime.server.declared_answers import declared
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.completions_answer import CompletionAnswer
 from dsv4_trt.runtime.server.openai.completions_objects import Completion, CompletionChunk
 from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
-from dsv4_trt.runtime.server.openai.json_answer import declared, json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
 from dsv4_trt.runtime.server.openai.text_runs import TextRuns
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.sse import EventStream, answer_or_cancel
@@ -29,7 +29,7 @@ def routes(served: Served) -> APIRouter:
 
         A text gets a begin-of-sentence token in front unless it wrote one; markers in it become markup.
         """
-        check_model(served, body.model)
+        served.check_model(body.model)
         with in_client_names((), prompt="prompt", guided=body.guided_name):
             runs = await TextRuns.start(served, body)
         answer = CompletionAnswer(AnswerHead.begin(served, "cmpl-"), runs, body, served.tokenizer)

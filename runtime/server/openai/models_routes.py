@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from dsv4_trt.runtime.server.openai.json_answer import declared, json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
+from dsv4_trt.runtime.server.declared_answers import declared
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.served import Served
 
 
@@ -42,7 +42,7 @@ def routes(served: Served) -> APIRouter:
     @router.get("/v1/models/{model:path}", response_model=None, responses=declared(ModelCard))
     async def retrieve_model(model: str) -> Response:
         """The served model, by its name; names may have slashes."""
-        check_model(served, model)
+        served.check_model(model)
         return json_answer(_card(served))
 
     return router

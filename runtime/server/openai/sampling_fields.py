@@ -15,9 +15,8 @@ from dsv4_trt.runtime.sampling.sampling_params import (
     MAX_TEMPERATURE,
     MIN_REPETITION,
 )
-from dsv4_trt.runtime.server.openai.body import Body, Unsupported, by_kind
+from dsv4_trt.runtime.server.body import MAX_STOPS, Body, Unsupported, by_kind
 
-MAX_STOPS = 16
 MIN_SEED = -(2**63)  # a negative seed stands for its two's complement
 
 StopText = Annotated[str, StringConstraints(min_length=1)]

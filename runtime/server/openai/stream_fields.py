@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.server.openai.body import Body
+from dsv4_trt.runtime.server.body import Body
 
 
 class StreamOptions(Body):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, Tag
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
-from dsv4_trt.runtime.server.json_object import JsonObject
-from dsv4_trt.runtime.server.openai.body import Body, by_field, by_kind
+from dsv4_trt.runtime.server.body import Body, JsonObject, by_field, by_kind
 
-Schema: TypeAlias = JsonObject
 _GUIDED = ("json", "regex", "grammar", "choice")
 SchemaOrText = Annotated[
-    Annotated[Schema, Tag("object?")] | Annotated[str, Tag("string?")],
+    Annotated[JsonObject, Tag("object?")] | Annotated[str, Tag("string?")],
     by_kind("an object, or one as JSON text"),
 ]
 Source = Annotated[str, StringConstraints(min_length=1)]
@@ -39,7 +37,7 @@ class NamedSchema(Body):
 
     name: str | None = None
     description: str | None = None
-    schema_: Schema | None = Field(None, alias="schema")
+    schema_: JsonObject | None = Field(None, alias="schema")
     strict: bool | None = None
 
 
@@ -107,7 +105,7 @@ class StructuredFields(Body):
         asked.append(_of_format(self.response_format))
         return [each for each in asked if each[2] is not None]
 
-    def schema_for_prompt(self) -> Schema | None:
+    def schema_for_prompt(self) -> JsonObject | None:
         """The schema that V4's prompt format shows the model: that of `response_format`."""
         if isinstance(self.response_format, JsonSchemaFormat):
             return self.response_format.json_schema.schema_
@@ -134,7 +132,7 @@ def _params(name: str, kind: str, value: Any) -> GuidedDecodingParams:
     return GuidedDecodingParams(**{kind: value})
 
 
-def _read_object(name: str, text: str) -> Schema:
+def _read_object(name: str, text: str) -> JsonObject:
     try:
         value = json.loads(text)
     except ValueError as error:

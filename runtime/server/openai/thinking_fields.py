@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.server.openai.body import Body
-
-Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-_MAXIMAL = ("xhigh", "max")
+from dsv4_trt.runtime.server.body import Body
+from dsv4_trt.runtime.server.chat_turn import AskedEffort, Effort, v4_effort
 
 
 class Thinking(Body):
@@ -22,14 +20,14 @@ class TemplateArguments(Body):
 
     thinking: bool | None = None
     enable_thinking: bool | None = None
-    reasoning_effort: Effort | None = None
+    reasoning_effort: AskedEffort | None = None
 
 
 class ThinkingFields(Body):
     """Thinking is on unless one of these says no."""
 
     thinking: Thinking | None = None
-    reasoning_effort: Effort | None = None
+    reasoning_effort: AskedEffort | None = None
     chat_template_kwargs: TemplateArguments | None = None
 
     def thinks(self) -> bool:
@@ -45,14 +43,11 @@ class ThinkingFields(Body):
             )
         return values.pop() if values else True
 
-    def effort(self) -> Literal["high", "max"] | None:
+    def effort(self) -> Effort | None:
         """V4's effort; None when not thinking, or when nothing was said."""
-        effort = self._effort()
-        if effort is None or effort == "none" or not self.thinks():
-            return None
-        return "max" if effort in _MAXIMAL else "high"
+        return v4_effort(self._effort()) if self.thinks() else None
 
-    def _effort(self) -> Effort | None:
+    def _effort(self) -> AskedEffort | None:
         template = self.chat_template_kwargs or TemplateArguments()
         return self.reasoning_effort or template.reasoning_effort
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from dsv4_trt.runtime.server.openai.body import Body, Unsupported
+from dsv4_trt.runtime.server.body import Body, Unsupported
 from dsv4_trt.runtime.server.openai.prompt_fields import PromptFields
 from dsv4_trt.runtime.server.openai.sampling_fields import TokenId
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.markers import ASSISTANT
-from dsv4_trt.runtime.server.openai.json_answer import declared, json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
+from dsv4_trt.runtime.server.declared_answers import declared
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.token_names import escaped, text_of
 from dsv4_trt.runtime.server.openai.tokenize_protocol import (
     DetokenizeAnswer,
@@ -33,7 +33,7 @@ def routes(served: Served) -> APIRouter:
     @router.post("/tokenize", response_model=None, responses=declared(TokenizeAnswer))
     async def tokenize(body: TokenizeRequest) -> Response:
         """The token ids that a prompt, or a conversation, is to the model."""
-        check_model(served, body.model)
+        served.check_model(body.model)
         if isinstance(body, TokenizeChat):
             token_ids = await _chat_ids(served, body)
         else:
@@ -51,7 +51,7 @@ def routes(served: Served) -> APIRouter:
     @router.post("/detokenize", response_model=None, responses=declared(DetokenizeAnswer))
     async def detokenize(body: DetokenizeRequest) -> Response:
         """The text of token ids."""
-        check_model(served, body.model)
+        served.check_model(body.model)
         tokens, tokenizer = body.tokens, served.tokenizer
         for i, token_id in enumerate(tokens):
             if token_id >= tokenizer.vocab_size:

@@ -15,14 +15,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.server.body import Body, JsonObject, by_field, by_kind
 from dsv4_trt.runtime.server.chat_turn import ToolChoice
-from dsv4_trt.runtime.server.json_object import JsonObject
-from dsv4_trt.runtime.server.openai.body import Body, by_field, by_kind
-from dsv4_trt.runtime.server.tool_check import check_tools
+from dsv4_trt.runtime.server.tools import MAX_TOOLS, NAME_PATTERN, check_tools
 
-MAX_TOOLS = 1024
 NAME_PATH = "tools[{}].function.name"
-NAME_PATTERN = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 def _only_function(kind: object) -> object:

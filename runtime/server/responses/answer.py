@@ -9,7 +9,7 @@ from dsv4_trt.runtime.server.chat_answer import ChatDelta
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.early_end import check_ended
 from dsv4_trt.runtime.server.failures import Failure
-from dsv4_trt.runtime.server.openai.answer_head import dumped
+from dsv4_trt.runtime.server.json_answer import named_event
 from dsv4_trt.runtime.server.responses.output_items import OutputItems
 from dsv4_trt.runtime.server.responses.response_object import end, fail, usage
 
@@ -74,7 +74,7 @@ class Answer:
         chunk = ""
         for event in events:
             data = {"type": event["type"], "sequence_number": self._number} | event
-            chunk += f"event: {event['type']}\ndata: {dumped(data)}\n\n"
+            chunk += named_event(data)
             self._number += 1
         return chunk
 

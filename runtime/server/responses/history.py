@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.chat.markers import PARAGRAPH
 from dsv4_trt.runtime.server.client_names import PATH
 from dsv4_trt.runtime.server.responses.input_items import (
     CallItem,
@@ -17,8 +18,6 @@ from dsv4_trt.runtime.server.responses.input_items import (
     ReferenceItem,
 )
 from dsv4_trt.runtime.server.sealed_text import unseal
-
-PARAGRAPH = "\n\n"  # between parts, as V4 joins the parts of a user's turn
 
 
 def v4_messages(

@@ -5,25 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, Tag
-from pydantic_core import PydanticCustomError
 
-from dsv4_trt.runtime.server.openai.body import Body, by_field
-
-
-def refuse_unknown(what: str, known: tuple[str, ...]) -> BeforeValidator:
-    """Refuse an object whose type is not among these, by its name."""
-
-    def check(value: object) -> object:
-        kind = value.get("type") if isinstance(value, dict) else None
-        if isinstance(kind, str) and kind not in known:
-            raise PydanticCustomError(
-                "unsupported_type",
-                "{what} of type '{kind}' is not supported; expected {known}",
-                {"what": what, "kind": kind, "known": ", ".join(known)},
-            )
-        return value
-
-    return BeforeValidator(check)
+from dsv4_trt.runtime.server.body import Body, by_field, refuse_unknown
 
 
 class TextPart(Body):

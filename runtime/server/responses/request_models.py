@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, Tag
 
-from dsv4_trt.runtime.server.json_object import JsonObject
-from dsv4_trt.runtime.server.openai.body import Body, Unsupported, by_field, by_kind
-from dsv4_trt.runtime.server.openai.thinking_fields import Effort
-from dsv4_trt.runtime.server.openai.tool_fields import MAX_TOOLS, NAME_PATTERN
-from dsv4_trt.runtime.server.responses.input_items import Items, refuse_unknown
+from dsv4_trt.runtime.server.body import (
+    Body,
+    JsonObject,
+    Unsupported,
+    by_field,
+    by_kind,
+    refuse_unknown,
+)
+from dsv4_trt.runtime.server.chat_turn import AskedEffort
+from dsv4_trt.runtime.server.responses.input_items import Items
+from dsv4_trt.runtime.server.tools import MAX_TOOLS, NAME_PATTERN
 
 REASONING_SEAL = "reasoning.encrypted_content"
 
@@ -57,7 +63,7 @@ ToolChoice: TypeAlias = Annotated[
 class Reasoning(Body):
     """How hard to think, and whether reasoning comes as a summary: then it is all of it."""
 
-    effort: Effort | None = None
+    effort: AskedEffort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
@@ -101,7 +107,7 @@ class TextConfig(Body):
 class ResponseRequest(Body):
     """`POST /v1/responses`."""
 
-    unsupported = {  # noqa: RUF012, declared as ClassVar above
+    unsupported: ClassVar = {
         "background": Unsupported("wait for the response, or stream it", (False,)),
         "conversation": Unsupported("give previous_response_id, or all items as input"),
         "context_management": Unsupported("send a shorter input", ([],)),

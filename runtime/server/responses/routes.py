@@ -13,10 +13,9 @@ from starlette.responses import Response
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.client_names import in_client_names
+from dsv4_trt.runtime.server.declared_answers import ERRORS
 from dsv4_trt.runtime.server.failures import Failure, Refusal
-from dsv4_trt.runtime.server.openai.error_objects import ERRORS
-from dsv4_trt.runtime.server.openai.json_answer import json_answer
-from dsv4_trt.runtime.server.openai.model_check import check_model
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.responses.answer import Answer
 from dsv4_trt.runtime.server.responses.history import v4_messages
 from dsv4_trt.runtime.server.responses.input_items import Item
@@ -53,7 +52,7 @@ def routes(served: Served) -> APIRouter:
     @router.post("/v1/responses", responses=ANSWERS, response_model=None)
     async def create_response(body: ResponseRequest, request: Request) -> Response:
         """Answer a conversation."""
-        check_model(served, body.model)
+        served.check_model(body.model)
         messages = conversation(body, store)
         turn = chat_turn(body, messages)
         with _client_names(turn):
@@ -72,7 +71,7 @@ def routes(served: Served) -> APIRouter:
     @router.post("/v1/responses/input_tokens", responses=ERRORS)
     async def count_tokens(body: ResponseRequest) -> InputTokensAnswer:
         """Count the tokens of a prompt."""
-        check_model(served, body.model)
+        served.check_model(body.model)
         turn = chat_turn(body, conversation(body, store))
         with _client_names(turn):
             return InputTokensAnswer(input_tokens=len(await encode_turn(served, turn)))

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.chat.markers import PARAGRAPH
 from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
-from dsv4_trt.runtime.server.chat_turn import ChatTurn, ToolChoice
+from dsv4_trt.runtime.server.chat_turn import ChatTurn, ToolChoice, v4_effort
 from dsv4_trt.runtime.server.client_names import PATH
 from dsv4_trt.runtime.server.responses.request_models import (
     AllowedTools,
     FunctionName,
     JsonObjectFormat,
     JsonSchemaFormat,
-    Reasoning,
     ResponseRequest,
     TextConfig,
     Tool,
 )
-from dsv4_trt.runtime.server.tool_check import check_tools
+from dsv4_trt.runtime.server.tools import check_tools, function_tool
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -35,15 +35,20 @@ def chat_turn(body: ResponseRequest, messages: list[dict[str, Any]]) -> ChatTurn
             parameter="include",
         )
     tools, choice = _tools(body)
+    effort = body.reasoning.effort if body.reasoning else None
     given = {"temperature": body.temperature, "top_p": body.top_p}
     return ChatTurn(
         messages=_with_instructions(body.instructions, messages),
-        tools=[_function(tool) for tool in tools],
+        tools=[
+            function_tool(tool.name, tool.description, tool.parameters, tool.strict)
+            for tool in tools
+        ],
         tool_choice=choice,
         parallel_tool_calls=body.parallel_tool_calls is not False,
+        thinking=effort != "none",
+        effort=v4_effort(effort),
         sampling={name: value for name, value in given.items() if value is not None},
         max_tokens=body.max_output_tokens,
-        **_thinking(body.reasoning),
         **_format(body.text),
     )
 
@@ -66,7 +71,7 @@ def _with_instructions(
         return messages
     if messages[0]["role"] != "system":
         return [{"role": "system", "content": instructions, PATH: "instructions"}, *messages]
-    both = f"{instructions}\n\n{messages[0]['content']}"
+    both = instructions + PARAGRAPH + messages[0]["content"]
     return [messages[0] | {"content": both}, *messages[1:]]
 
 
@@ -91,26 +96,6 @@ def _tools(body: ResponseRequest) -> tuple[list[Tool], ToolChoice]:
 
 def _check_names(tools: list[Tool], choice: ToolChoice) -> None:
     check_tools([tool.name for tool in tools], choice, "tools[{}].name")
-
-
-def _function(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    if tool.parameters is not None:
-        function["parameters"] = tool.parameters
-    if tool.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}
-
-
-def _thinking(reasoning: Reasoning | None) -> dict[str, Any]:
-    """Thinking is on unless the effort is "none"; V4 knows two efforts, all up to "high" are the first."""
-    effort = None if reasoning is None else reasoning.effort
-    known: Literal["high", "max"] | None = None
-    if effort is not None and effort != "none":
-        known = "max" if effort in ("xhigh", "max") else "high"
-    return {"thinking": effort != "none", "effort": known}
 
 
 def _format(text: TextConfig | None) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""What tools and the choice among them must be, in every API."""
+"""Tools as every API takes them: their limits, the choice among them, and what `runtime.chat` is given."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.chat_turn import ToolChoice
+
+MAX_TOOLS = 1024
+NAME_PATTERN = r"^[a-zA-Z0-9_.:-]{1,128}$"
 
 
 def check_tools(names: list[str], choice: ToolChoice, path: str) -> None:
@@ -27,3 +32,17 @@ def check_tools(names: list[str], choice: ToolChoice, path: str) -> None:
         raise RequestError(
             "tool_choice wants a call and there are no tools; give tools", parameter="tool_choice"
         )
+
+
+def function_tool(
+    name: str, description: str | None, parameters: dict[str, Any] | None, strict: bool | None
+) -> dict[str, Any]:
+    """A tool in OpenAI's shape, without what was not given."""
+    function: dict[str, Any] = {"name": name}
+    if description is not None:
+        function["description"] = description
+    if parameters is not None:
+        function["parameters"] = parameters
+    if strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}

@@ -6,14 +6,39 @@ and would change the answer, had it been read, is one: its name stands in `unsup
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from dsv4_trt.errors import RequestError
+
+MAX_STOPS = 16  # stop strings of a request
+
+
+def _check_json(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:  # NaN, half a surrogate pair, too many levels
+        raise PydanticCustomError(
+            "json_object", "expected JSON of numbers and whole characters"
+        ) from error
+    return value
+
+
+# an object that is kept as it is: one that can be written again
+JsonObject: TypeAlias = Annotated[dict[str, Any], AfterValidator(_check_json)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +100,22 @@ def by_field(field: str, **tags: str) -> Discriminator:
 
     expected = f"expected an object whose {field} is {' or '.join(tags)}"
     return Discriminator(tag, custom_error_type="kind", custom_error_message=expected)
+
+
+def refuse_unknown(what: str, known: tuple[str, ...]) -> BeforeValidator:
+    """Refuse an object whose type is not among these, by its name; `what` the object is."""
+
+    def check(value: object) -> object:
+        kind = value.get("type") if isinstance(value, dict) else None
+        if isinstance(kind, str) and kind not in known:
+            raise PydanticCustomError(
+                "unsupported_type",
+                "{what} of type '{kind}' is not supported; expected {known}",
+                {"what": what, "kind": kind, "known": ", ".join(known)},
+            )
+        return value
+
+    return BeforeValidator(check)
 
 
 def _kind(value: Any) -> str | None:

@@ -1,0 +1,23 @@
+"""JSON on its way out: as text, as an answer, as an event of a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+
+def dumped(data: object) -> str:
+    """Compact JSON text."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def json_answer(data: object) -> Response:
+    """Plain JSON data as an answer."""
+    return Response(dumped(data), media_type="application/json")
+
+
+def named_event(data: dict[str, Any]) -> str:
+    """A server-sent event that is named by its type."""
+    return f"event: {data['type']}\ndata: {dumped(data)}\n\n"
