@@ -23,10 +23,13 @@ class ChatDelta:
     index: int
     events: list[Event]
     tokens: list[SampledToken]
-    finish_reason: str | None = (
-        None  # stop, length, tool_calls, cancelled, timeout; None: it goes on
-    )
+    num_reasoning: int = 0  # the first of the tokens, up to and with the end of thinking
+    # stop, length, tool_calls, cancelled, timeout; None: it goes on
+    finish_reason: str | None = None
     stop_reason: str | int | None = None  # the stop string or token id that ended it
+
+
+NO_NEWS = ChatDelta(index=0, events=[], tokens=[])
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class ChatAnswer:
     content: str = ""
     calls: list[Call] = field(default_factory=list)
     tokens: list[SampledToken] = field(default_factory=list)
+    num_reasoning: int = 0  # of the tokens, as in `ChatDelta`
     finish_reason: str = "stop"
     stop_reason: str | int | None = None
 
@@ -59,6 +63,7 @@ class ChatAnswer:
         answer.calls = _whole_calls(events)
         for delta in deltas:
             answer.tokens += delta.tokens
+            answer.num_reasoning += delta.num_reasoning
             if delta.finish_reason is not None:
                 answer.finish_reason = delta.finish_reason
                 answer.stop_reason = delta.stop_reason

@@ -110,7 +110,9 @@ class _Sequence:
         marks = [mark for update in updates for mark in update.marks]
         events = self._parser.push(text, marks)
         tokens = [update.token for update in updates if update.token is not None]
-        self._count(tokens)
+        reasoning = self._reasoning(tokens)
+        self.num_tokens += len(tokens)
+        self.num_reasoning += reasoning
         last = updates[-1] if updates else None
         reason = ends if last is None else last.finish_reason or ends
         if reason is not None:
@@ -124,14 +126,17 @@ class _Sequence:
             index=self.index,
             events=events,
             tokens=tokens,
+            num_reasoning=reasoning,
             finish_reason="tool_calls" if reason == "stop" and self._has_call else reason,
             stop_reason=None if last is None else last.stop_reason,
         )
 
-    def _count(self, tokens: list[SampledToken]) -> None:
-        self.num_tokens += len(tokens)
-        for token in tokens if self._end_think is not None else ():
-            self.num_reasoning += 1
+    def _reasoning(self, tokens: list[SampledToken]) -> int:
+        """How many of the next tokens are reasoning: all up to `</think>`, which is one of them."""
+        if self._end_think is None:
+            return 0
+        for number, token in enumerate(tokens, 1):
             if token.token_id == self._end_think:
                 self._end_think = None
-                return
+                return number
+        return len(tokens)

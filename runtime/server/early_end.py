@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dsv4_trt.runtime.server.failures import Failure, Refusal
 
+FINISHED = ("stop", "length", "tool_calls")  # how a model ends an answer
 _FAILURES = {
     "timeout": Failure(
         status=504,
@@ -22,7 +23,8 @@ _FAILURES = {
 }
 
 
-def check_ended(finish_reason: str | None) -> None:
-    """Raise `Refusal` for an answer that ended with neither "stop", "length" nor "tool_calls"."""
-    if finish_reason not in ("stop", "length", "tool_calls"):
+def check_ended(finish_reason: str | None) -> str:
+    """The reason, if it is one of `FINISHED`; raises `Refusal` for an answer that ended otherwise."""
+    if finish_reason not in FINISHED:
         raise Refusal(_FAILURES["timeout" if finish_reason == "timeout" else "cancelled"])
+    return finish_reason

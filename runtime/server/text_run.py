@@ -38,6 +38,8 @@ class TextDelta:
 class TextRun:
     """The `n` sequences that continue one prompt; iterated like a `ChatRun`."""
 
+    reasoning_tokens = 0  # text is just text
+
     def __init__(self, stream: TokenStream) -> None:
         self._stream = stream
         self.prompt_ids = list(stream.request.prompt_ids)

@@ -9,10 +9,8 @@ from typing import Any
 from dsv4_trt.errors import TooLong
 from dsv4_trt.runtime.chat.events import Event
 from dsv4_trt.runtime.server.anthropic.events import MessageEvents
-from dsv4_trt.runtime.server.anthropic.message import content_blocks, message
-from dsv4_trt.runtime.server.anthropic.stop import stop_fields
-from dsv4_trt.runtime.server.anthropic.usage import usage
-from dsv4_trt.runtime.server.chat_answer import ChatDelta
+from dsv4_trt.runtime.server.anthropic.message import content_blocks, message, stop_fields, usage
+from dsv4_trt.runtime.server.chat_answer import NO_NEWS, ChatDelta
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.early_end import check_ended
@@ -32,36 +30,27 @@ class Answer:
     async def whole(self) -> dict[str, Any]:
         """The message; raises `Refusal` if the server ended it, and the run's error."""
         events: list[Event] = []
-        last: ChatDelta | None = None
+        last = NO_NEWS
         async for deltas in self.run:
             for last in deltas:
                 events += last.events
         blocks = content_blocks(events, shows_thinking=self.shows_thinking)
-        return message(self.model, blocks, **self._stop(last), usage=self._usage())
+        return message(self.model, blocks, **self._stop(last), usage=usage(self.run))
 
     async def stream(self) -> AsyncIterator[str]:
         """The message's events; raises as `whole` does."""
         events = MessageEvents(self.model, shows_thinking=self.shows_thinking)
-        yield events.start(self.run.prompt_tokens)
-        last: ChatDelta | None = None
+        yield events.start(self.run)
+        last = NO_NEWS
         async for deltas in self.run:
             for last in deltas:
                 if chunk := events.take(last.events):
                     yield chunk
-        yield events.end(self._stop(last), self._usage())
+        yield events.end(self._stop(last), self.run)
 
-    def _stop(self, last: ChatDelta | None) -> dict[str, Any]:
-        finish_reason = None if last is None else last.finish_reason
-        check_ended(finish_reason)
-        assert last is not None
-        assert last.finish_reason is not None
-        return stop_fields(last.finish_reason, last.stop_reason, is_clipped=self.is_clipped)
-
-    def _usage(self) -> dict[str, Any]:
-        run = self.run
-        return usage(
-            run.prompt_tokens, run.cached_tokens, run.completion_tokens, run.reasoning_tokens
-        )
+    def _stop(self, last: ChatDelta) -> dict[str, Any]:
+        reason = check_ended(last.finish_reason)
+        return stop_fields(reason, last.stop_reason, is_clipped=self.is_clipped)
 
 
 async def start_answer(served: Served, turn: ChatTurn, *, shows_thinking: bool) -> Answer:

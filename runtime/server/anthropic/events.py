@@ -17,9 +17,9 @@ from dsv4_trt.runtime.chat.events import (
     Event,
     Reasoning,
 )
-from dsv4_trt.runtime.server.anthropic.message import message, thinking_signature, tool_use
-from dsv4_trt.runtime.server.anthropic.usage import usage
+from dsv4_trt.runtime.server.anthropic.message import message, thinking_signature, tool_use, usage
 from dsv4_trt.runtime.server.json_answer import named_event
+from dsv4_trt.runtime.server.sse import Run
 
 
 class MessageEvents:
@@ -32,14 +32,14 @@ class MessageEvents:
         self._open: str | None = None  # type of the block that is not ended
         self._thinking: list[str] = []  # of the block, for its signature
 
-    def start(self, prompt_tokens: int) -> str:
+    def start(self, run: Run) -> str:
         """What is sent as soon as the request is accepted, before anything of it is computed."""
         begun = message(
             self._model,
             [],
             stop_reason=None,
             stop_sequence=None,
-            usage=usage(prompt_tokens, 0, 0, 0),
+            usage=usage(run),
         )
         return named_event({"type": "message_start", "message": begun}) + named_event(
             {"type": "ping"}
@@ -49,11 +49,11 @@ class MessageEvents:
         """What the parser's events of a step add."""
         return "".join(self._one(event) for event in events)
 
-    def end(self, stop: dict[str, Any], counts: dict[str, Any]) -> str:
+    def end(self, stop: dict[str, Any], run: Run) -> str:
         """End the open block and the message."""
         return (
             self._close()
-            + named_event({"type": "message_delta", "delta": stop, "usage": counts})
+            + named_event({"type": "message_delta", "delta": stop, "usage": usage(run)})
             + named_event({"type": "message_stop"})
         )
 

@@ -1,11 +1,11 @@
-"""An answer in one piece: Anthropic's message object, and the blocks in it."""
+"""An answer in Anthropic's words: the message, the blocks in it, why it ended, what it took."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dsv4_trt.runtime.chat.events import (
     CallArguments,
@@ -16,6 +16,11 @@ from dsv4_trt.runtime.chat.events import (
     Reasoning,
 )
 from dsv4_trt.runtime.server.sealed_text import seal, signature_of
+from dsv4_trt.runtime.server.sse import Run
+
+StopReason: TypeAlias = Literal[
+    "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
+]
 
 
 def message(model: str, content: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
@@ -55,6 +60,38 @@ def tool_use(name: str) -> dict[str, Any]:
 def thinking_signature(text: str, *, is_shown: bool) -> str:
     """What a thinking block ends with: where the text is not shown, all that brings it back."""
     return signature_of(text) if is_shown else seal(text)
+
+
+def stop_fields(
+    finish_reason: str, stop_reason: str | int | None, *, is_clipped: bool
+) -> dict[str, Any]:
+    """`stop_reason` and `stop_sequence` of an answer that the server did not end early.
+
+    `is_clipped` says that the context, and not `max_tokens`, was the limit.
+    """
+    reason: StopReason = "end_turn"
+    sequence = None
+    if finish_reason == "length":
+        reason = "model_context_window_exceeded" if is_clipped else "max_tokens"
+    elif finish_reason == "tool_calls":
+        reason = "tool_use"
+    elif isinstance(stop_reason, str):
+        reason, sequence = "stop_sequence", stop_reason
+    return {"stop_reason": reason, "stop_sequence": sequence}
+
+
+def usage(run: Run) -> dict[str, Any]:
+    """Counts so far; what the prefix cache had is not in `input_tokens`.
+
+    The cache fills by itself, so that nothing counts as written to it.
+    """
+    return {
+        "input_tokens": run.prompt_tokens - run.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": run.cached_tokens,
+        "output_tokens": run.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": run.reasoning_tokens},
+    }
 
 
 def _block(made: list[dict[str, Any]], kind: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from dsv4_trt.runtime.server.anthropic.stop import StopReason
+from dsv4_trt.runtime.server.anthropic.message import StopReason
 
 
 class TextAnswer(BaseModel):

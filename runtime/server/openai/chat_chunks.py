@@ -13,15 +13,14 @@ from typing import Any
 
 from dsv4_trt.runtime.server.chat_answer import ChatDelta
 from dsv4_trt.runtime.server.chat_run import ChatRun
-from dsv4_trt.runtime.server.early_end import check_ended
+from dsv4_trt.runtime.server.early_end import FINISHED, check_ended
 from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
 from dsv4_trt.runtime.server.openai.chat_deltas import deltas
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
-from dsv4_trt.runtime.server.openai.usage import UsageDict, usage
+from dsv4_trt.runtime.server.openai.usage import usage
 
 KIND = "chat.completion.chunk"
-FINISHED = ("stop", "length", "tool_calls")  # any other end is an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class ChatChunks:
                 if delta.finish_reason is not None:
                     check_ended(delta.finish_reason)
         if self._options.usage.include_usage:
-            yield self._events.write({"choices": [], "usage": self._usage()})
+            yield self._events.write({"choices": [], "usage": usage(self._run)})
         yield DONE
 
     def _begin(self) -> str:
@@ -85,7 +84,7 @@ class ChatChunks:
     def _extra(self, delta: ChatDelta) -> dict[str, Any]:
         extra: dict[str, Any] = {}
         if delta.tokens and self._options.logprobs is not None:
-            extra["logprobs"] = self._options.logprobs.write(delta.index, delta.tokens)
+            extra["logprobs"] = self._options.logprobs.write(delta.tokens, delta.num_reasoning)
         if delta.tokens and self._options.token_ids:
             extra["token_ids"] = [token.token_id for token in delta.tokens]
         return extra
@@ -96,15 +95,7 @@ class ChatChunks:
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         chunk: dict[str, Any] = {"choices": [choice]}
         if self._options.usage.continuous_usage_stats:
-            chunk["usage"] = self._usage()
+            chunk["usage"] = usage(self._run)
         elif self._options.usage.include_usage:
             chunk["usage"] = None
         return chunk
-
-    def _usage(self) -> UsageDict:
-        return chat_usage(self._run)
-
-
-def chat_usage(run: ChatRun) -> UsageDict:
-    """The usage of a run so far."""
-    return usage(run.prompt_tokens, run.cached_tokens, run.completion_tokens, run.reasoning_tokens)

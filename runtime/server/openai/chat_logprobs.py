@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dsv4_trt.runtime.sampling.row_state import SampledToken
-from dsv4_trt.runtime.server.openai.reasoning_split import ReasoningSplit
-from dsv4_trt.runtime.server.openai.token_names import escaped, finite, text_of
+from dsv4_trt.runtime.server.openai.token_names import finite, token_name
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
@@ -36,14 +35,14 @@ class ChatLogprobs(BaseModel):
 
 
 class ChatLogprobWriter:
-    """Writes the `ChatLogprobs` of an answer's sequences as their tokens come."""
+    """Writes `ChatLogprobs`."""
 
-    def __init__(self, tokenizer: Tokenizer, splits: list[ReasoningSplit]) -> None:
-        self._tokenizer, self._splits = tokenizer, splits
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
 
-    def write(self, index: int, tokens: Sequence[SampledToken]) -> dict[str, Any]:
-        """Plain JSON data for the next tokens of a sequence."""
-        reasoning, content = self._splits[index].split(tokens)
+    def write(self, tokens: Sequence[SampledToken], num_reasoning: int) -> dict[str, Any]:
+        """Plain JSON data for tokens of which the first `num_reasoning` are reasoning."""
+        reasoning, content = tokens[:num_reasoning], tokens[num_reasoning:]
         found: dict[str, Any] = {"content": [self._token(t) for t in content], "refusal": None}
         if reasoning:
             found["reasoning_content"] = [self._token(t) for t in reasoning]
@@ -55,9 +54,8 @@ class ChatLogprobWriter:
 
     def _named(self, token_id: int, logprob: float) -> dict[str, Any]:
         raw = self._tokenizer.token_bytes(token_id)
-        text = text_of(raw)
         return {
-            "token": escaped(raw) if text is None else text,
+            "token": token_name(raw),
             "logprob": finite(logprob),
             "bytes": list(raw),
         }

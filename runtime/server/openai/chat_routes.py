@@ -5,23 +5,19 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dsv4_trt.runtime.server.chat_run import ChatRun
-from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.client_names import in_client_names
 from dsv4_trt.runtime.server.declared_answers import declared
-from dsv4_trt.runtime.server.early_end import check_ended
 from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
-from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions, chat_usage
+from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
 from dsv4_trt.runtime.server.openai.chat_objects import ChatCompletion, ChatCompletionChunk
 from dsv4_trt.runtime.server.openai.chat_protocol import ChatRequest
-from dsv4_trt.runtime.server.openai.chat_whole import chat_choice
-from dsv4_trt.runtime.server.openai.reasoning_split import ReasoningSplit
+from dsv4_trt.runtime.server.openai.chat_whole import whole_chat
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.sse import EventStream, answer_or_cancel
-from dsv4_trt.runtime.server.start_chat import begins_thinking, start_chat
+from dsv4_trt.runtime.server.start_chat import start_chat
 
 
 def routes(served: Served) -> APIRouter:
@@ -41,39 +37,17 @@ def routes(served: Served) -> APIRouter:
         with in_client_names(turn.messages, prompt="messages", guided=guided):
             run = await start_chat(served, turn)
         head = AnswerHead.begin(served, "chatcmpl-")
-        logprobs = _logprob_writer(served, turn) if body.logprobs else None
+        logprobs = ChatLogprobWriter(served.tokenizer) if body.logprobs else None
+        token_ids = bool(body.return_token_ids)
         if body.stream:
             options = ChunkOptions(
                 num_choices=body.n or 1,
                 logprobs=logprobs,
-                token_ids=bool(body.return_token_ids),
+                token_ids=token_ids,
                 usage=body.stream_options or StreamOptions(),
             )
             return EventStream(run, ChatChunks(head, run, options).events(), error_chunk)
-        return await answer_or_cancel(request, run, _whole(head, run, body, logprobs))
+        whole = whole_chat(head, run, logprobs=logprobs, token_ids=token_ids)
+        return json_answer(await answer_or_cancel(request, run, whole))
 
     return router
-
-
-async def _whole(
-    head: AnswerHead, run: ChatRun, body: ChatRequest, logprobs: ChatLogprobWriter | None
-) -> Response:
-    ids = bool(body.return_token_ids)
-    answers = await run.whole()
-    for answer in answers:
-        check_ended(answer.finish_reason)
-    found = head.of("chat.completion")
-    found["choices"] = [chat_choice(a, logprobs=logprobs, token_ids=ids) for a in answers]
-    found["usage"] = chat_usage(run)
-    if ids:
-        found["prompt_token_ids"] = run.prompt_ids
-    return json_answer(found)
-
-
-def _logprob_writer(served: Served, turn: ChatTurn) -> ChatLogprobWriter:
-    is_open = begins_thinking(turn)
-    splits = [
-        ReasoningSplit(served.markup.end_think, is_open=is_open)
-        for _ in range(turn.sampling.get("n", 1))
-    ]
-    return ChatLogprobWriter(served.tokenizer, splits)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dsv4_trt.runtime.server.early_end import check_ended
+from dsv4_trt.runtime.server.early_end import FINISHED, check_ended
 from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
 from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.openai.text_logprobs import TextLogprobWriter
 from dsv4_trt.runtime.server.openai.text_runs import TextRuns
+from dsv4_trt.runtime.server.openai.usage import usage
 from dsv4_trt.runtime.server.text_run import TextDelta
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 KIND = "text_completion"
-FINISHED = ("stop", "length")  # any other end is an error
 
 
 class CompletionAnswer:
@@ -25,7 +25,7 @@ class CompletionAnswer:
         self, head: AnswerHead, runs: TextRuns, body: CompletionRequest, tokenizer: Tokenizer
     ) -> None:
         self._head, self._runs, self._body = head, runs, body
-        self._usage = body.stream_options or StreamOptions()
+        self._stream = body.stream_options or StreamOptions()
         self._echoes = _echoes(body, tokenizer)
         self._logprobs = [TextLogprobWriter(tokenizer) for _ in range(runs.num_sequences)]
         self._begun: set[int] = set()
@@ -35,7 +35,7 @@ class CompletionAnswer:
         deltas = await self._runs.whole()
         _check_ends(deltas)
         choices = [self._choice(delta) for delta in deltas]
-        return self._head.of(KIND) | {"choices": choices, "usage": self._runs.usage()}
+        return self._head.of(KIND) | {"choices": choices, "usage": usage(self._runs)}
 
     async def events(self) -> AsyncIterator[str]:
         """The events of a stream: a chunk for each sequence and step, the usage if wanted, `[DONE]`."""
@@ -45,8 +45,8 @@ class CompletionAnswer:
             if chunks:
                 yield "".join(map(write, chunks))
             _check_ends(deltas)
-        if self._usage.include_usage:
-            yield write({"choices": [], "usage": self._runs.usage()})
+        if self._stream.include_usage:
+            yield write({"choices": [], "usage": usage(self._runs)})
         yield DONE
 
     def _is_news(self, delta: TextDelta) -> bool:
@@ -57,9 +57,9 @@ class CompletionAnswer:
 
     def _chunk(self, delta: TextDelta) -> dict[str, Any]:
         chunk: dict[str, Any] = {"choices": [self._choice(delta)]}
-        if self._usage.continuous_usage_stats:
-            chunk["usage"] = self._runs.usage()
-        elif self._usage.include_usage:
+        if self._stream.continuous_usage_stats:
+            chunk["usage"] = usage(self._runs)
+        elif self._stream.include_usage:
             chunk["usage"] = None
         return chunk
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dsv4_trt.runtime.sampling.row_state import SampledToken
-from dsv4_trt.runtime.server.openai.token_names import escaped, finite, text_of
+from dsv4_trt.runtime.server.openai.token_names import finite, token_name
 from dsv4_trt.runtime.text.detokenizer import IncrementalDetokenizer
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
@@ -25,14 +25,14 @@ class TextLogprobs(BaseModel):
 class TextLogprobWriter:
     """Writes the `TextLogprobs` of one sequence as its tokens come.
 
-    An offset is where the token begins in the text, in characters; `start` is that of the first one. Tokens
-    inside one character begin where it does.
+    An offset is where the token begins in the text, in characters. Tokens inside one character begin where
+    it does.
     """
 
-    def __init__(self, tokenizer: Tokenizer, start: int = 0) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._text = IncrementalDetokenizer(tokenizer)
-        self._offset = start
+        self._offset = 0
 
     def write(self, tokens: Sequence[SampledToken], *, has_top: bool) -> dict[str, Any]:
         """Plain JSON data for the next tokens."""
@@ -53,6 +53,4 @@ class TextLogprobWriter:
         return best | {self._name(token.token_id): finite(token.logprob)}
 
     def _name(self, token_id: int) -> str:
-        raw = self._tokenizer.token_bytes(token_id)
-        text = text_of(raw)
-        return "bytes:" + escaped(raw) if text is None else text
+        return token_name(self._tokenizer.token_bytes(token_id), "bytes:")

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
-from dsv4_trt.runtime.server.openai.usage import UsageDict, usage
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.text_run import TextDelta, TextRun, start_text
 from dsv4_trt.runtime.text.surrogates import check_unicode
@@ -18,6 +17,8 @@ News = list[TextDelta]
 
 class TextRuns:
     """Iterated like a `TextRun`; the sequences of all prompts are numbered through."""
+
+    reasoning_tokens = 0
 
     def __init__(self, runs: list[TextRun], num_each: int) -> None:
         self._runs, self._num_each = runs, num_each
@@ -68,10 +69,6 @@ class TextRuns:
     def completion_tokens(self) -> int:
         """Tokens of all sequences so far."""
         return sum(run.completion_tokens for run in self._runs)
-
-    def usage(self) -> UsageDict:
-        """The counts as the API writes them."""
-        return usage(self.prompt_tokens, self.cached_tokens, self.completion_tokens)
 
     async def whole(self) -> News:
         """Wait for the end: all of each sequence, in order."""

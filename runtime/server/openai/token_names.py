@@ -8,17 +8,12 @@ from __future__ import annotations
 LOWEST = -9999.0  # JSON has no infinity
 
 
-def text_of(raw: bytes) -> str | None:
-    """The text of a token's bytes; None where they begin or end inside a character."""
+def token_name(raw: bytes, mark: str = "") -> str:
+    """The text of a token's bytes; where they are none, `mark` and the bytes in escapes."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return None
-
-
-def escaped(raw: bytes) -> str:
-    """The bytes in escapes."""
-    return "".join(f"\\x{byte:02x}" for byte in raw)
+        return mark + "".join(f"\\x{byte:02x}" for byte in raw)
 
 
 def finite(logprob: float) -> float:

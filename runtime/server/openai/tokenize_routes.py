@@ -9,7 +9,7 @@ from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.chat.markers import ASSISTANT
 from dsv4_trt.runtime.server.declared_answers import declared
 from dsv4_trt.runtime.server.json_answer import json_answer
-from dsv4_trt.runtime.server.openai.token_names import escaped, text_of
+from dsv4_trt.runtime.server.openai.token_names import token_name
 from dsv4_trt.runtime.server.openai.tokenize_protocol import (
     DetokenizeAnswer,
     DetokenizeRequest,
@@ -23,7 +23,6 @@ from dsv4_trt.runtime.server.start import in_thread_if_long
 from dsv4_trt.runtime.server.start_chat import encode_turn
 from dsv4_trt.runtime.text.prompt import encode_text
 from dsv4_trt.runtime.text.surrogates import check_unicode
-from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
 
 def routes(served: Served) -> APIRouter:
@@ -38,7 +37,9 @@ def routes(served: Served) -> APIRouter:
             token_ids = await _chat_ids(served, body)
         else:
             token_ids = await _text_ids(served, body)
-        names = [_name(served.tokenizer, i) for i in token_ids] if body.return_token_strs else None
+        names = None
+        if body.return_token_strs:
+            names = [token_name(served.tokenizer.token_bytes(i)) for i in token_ids]
         return json_answer(
             {
                 "count": len(token_ids),
@@ -82,9 +83,3 @@ async def _chat_ids(served: Served, body: TokenizeChat) -> list[int]:
     if body.add_generation_prompt is False and begins_answer and not body.continues():
         return token_ids[:-2]
     return token_ids
-
-
-def _name(tokenizer: Tokenizer, token_id: int) -> str:
-    raw = tokenizer.token_bytes(token_id)
-    text = text_of(raw)
-    return escaped(raw) if text is None else text

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from dsv4_trt.runtime.server.sse import Run
+
 UsageDict: TypeAlias = dict[str, Any]
 
 
@@ -33,14 +35,15 @@ class Usage(BaseModel):
     prompt_cache_miss_tokens: int
 
 
-def usage(prompt: int, cached: int, completion: int, reasoning: int = 0) -> UsageDict:
-    """A `Usage` as plain JSON data."""
+def usage(run: Run) -> UsageDict:
+    """The `Usage` of a run so far, as plain JSON data."""
+    prompt, cached, completion = run.prompt_tokens, run.cached_tokens, run.completion_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
-        "completion_tokens_details": {"reasoning_tokens": reasoning},
+        "completion_tokens_details": {"reasoning_tokens": run.reasoning_tokens},
         "prompt_cache_hit_tokens": cached,
         "prompt_cache_miss_tokens": prompt - cached,
     }

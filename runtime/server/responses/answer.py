@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-from dsv4_trt.runtime.server.chat_answer import ChatDelta
+from dsv4_trt.runtime.server.chat_answer import NO_NEWS
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.early_end import check_ended
 from dsv4_trt.runtime.server.failures import Failure
@@ -32,11 +32,11 @@ class Answer:
 
     async def whole(self) -> dict[str, Any]:
         """The response; raises `Refusal` if the server ended it, and the run's error."""
-        last: ChatDelta | None = None
+        last = NO_NEWS
         async for deltas in self.run:
             for last in deltas:
                 self._output.take(last.events)
-        finish_reason = _ended(last)
+        finish_reason = check_ended(last.finish_reason)
         self._output.end(is_complete=finish_reason != "length")
         return self._ended(finish_reason)
 
@@ -46,12 +46,12 @@ class Answer:
             {"type": f"response.{name}", "response": self._begun}
             for name in ("created", "in_progress")
         )
-        last: ChatDelta | None = None
+        last = NO_NEWS
         async for deltas in self.run:
             for last in deltas:
                 if events := self._output.take(last.events):
                     yield self._sse(events)
-        finish_reason = _ended(last)
+        finish_reason = check_ended(last.finish_reason)
         events = self._output.end(is_complete=finish_reason != "length")
         response = self._ended(finish_reason)
         yield self._sse([*events, {"type": f"response.{response['status']}", "response": response}])
@@ -62,11 +62,7 @@ class Answer:
         return self._sse([{"type": "response.failed", "response": response}])
 
     def _ended(self, finish_reason: str) -> dict[str, Any]:
-        run = self.run
-        counts = usage(
-            run.prompt_tokens, run.cached_tokens, run.completion_tokens, run.reasoning_tokens
-        )
-        response = end(self._begun, self._output.items, counts, finish_reason)
+        response = end(self._begun, self._output.items, usage(self.run), finish_reason)
         self._keep(response)
         return response
 
@@ -77,10 +73,3 @@ class Answer:
             chunk += named_event(data)
             self._number += 1
         return chunk
-
-
-def _ended(last: ChatDelta | None) -> str:
-    finish_reason = None if last is None else last.finish_reason
-    check_ended(finish_reason)
-    assert finish_reason is not None
-    return finish_reason

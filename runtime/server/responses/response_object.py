@@ -8,6 +8,7 @@ from typing import Any
 
 from dsv4_trt.runtime.server.failures import Failure
 from dsv4_trt.runtime.server.responses.request_models import ResponseRequest
+from dsv4_trt.runtime.server.sse import Run
 
 
 def begin(body: ResponseRequest, model: str) -> dict[str, Any]:
@@ -65,14 +66,14 @@ def fail(begun: dict[str, Any], output: list[dict[str, Any]], failure: Failure) 
     return begun | {"status": "failed", "error": error, "output": output}
 
 
-def usage(prompt: int, cached: int, output: int, reasoning: int) -> dict[str, Any]:
+def usage(run: Run) -> dict[str, Any]:
     """Token counts; the prefix cache fills by itself, so that nothing counts as written to it."""
     return {
-        "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-        "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": reasoning},
-        "total_tokens": prompt + output,
+        "input_tokens": run.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": run.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": run.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": run.reasoning_tokens},
+        "total_tokens": run.prompt_tokens + run.completion_tokens,
     }
 
 

@@ -68,6 +68,7 @@ def test_reasoning_content_and_usage():
     played.end()
     (answer,) = played.whole()
     assert (answer.reasoning, answer.content, answer.finish_reason) == ("ab", "c", "stop")
+    assert (len(answer.tokens), answer.num_reasoning) == (4, 3)
     assert (played.run.completion_tokens, played.run.reasoning_tokens) == (4, 3)
     assert (played.run.prompt_tokens, played.run.cached_tokens) == (2, 1)
 

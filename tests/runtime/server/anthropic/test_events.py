@@ -1,6 +1,7 @@
 """The order of a stream's events, that it says what the whole message says, and why an answer ends."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,7 @@ from hypothesis import strategies as st
 
 from dsv4_trt.runtime.chat.events import CallArguments, CallEnd, CallStart, Content, Reasoning
 from dsv4_trt.runtime.server.anthropic.events import MessageEvents
-from dsv4_trt.runtime.server.anthropic.message import content_blocks
-from dsv4_trt.runtime.server.anthropic.stop import stop_fields
-from dsv4_trt.runtime.server.anthropic.usage import usage
+from dsv4_trt.runtime.server.anthropic.message import content_blocks, stop_fields
 from dsv4_trt.runtime.server.sealed_text import seal, signature_of, unseal
 
 STOP = {"stop_reason": "end_turn", "stop_sequence": None}
@@ -42,10 +41,12 @@ def parsed(stream):
 
 def streamed(events, *, shows_thinking=True, chunks=1):
     writer = MessageEvents("tiny", shows_thinking=shows_thinking)
-    text = writer.start(7)
+    run = SimpleNamespace(prompt_tokens=7, cached_tokens=0, completion_tokens=0, reasoning_tokens=0)
+    text = writer.start(run)
+    run.cached_tokens, run.completion_tokens, run.reasoning_tokens = 4, 3, 1
     for start in range(0, len(events), chunks):
         text += writer.take(events[start : start + chunks])
-    return parsed(text + writer.end(STOP, usage(7, 4, 3, 1)))
+    return parsed(text + writer.end(STOP, run))
 
 
 def rebuilt(events):

@@ -13,12 +13,9 @@ from dsv4_trt.runtime.server.openai.chat_deltas import deltas
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
 from dsv4_trt.runtime.server.openai.chat_objects import ChatChoice, ChatCompletionChunk
 from dsv4_trt.runtime.server.openai.chat_whole import chat_choice
-from dsv4_trt.runtime.server.openai.reasoning_split import ReasoningSplit
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from tests.runtime.server.openai.bodies import accepts
 from tests.runtime.server.openai.runs import HEAD, StoredRun, collect, tiny_tokenizer, tokens
-
-END_THINK = 9
 
 
 def delta(*events, index=0, ids=(), **fields):
@@ -133,10 +130,9 @@ def test_usage_may_be_in_every_chunk():
 
 
 def test_log_probabilities_ride_on_the_first_chunk_of_a_step(tmp_path):
-    split = ReasoningSplit(END_THINK, is_open=True)
-    writer = ChatLogprobWriter(tiny_tokenizer(tmp_path), [split])
+    writer = ChatLogprobWriter(tiny_tokenizer(tmp_path))
     run = StoredRun(
-        [delta(Reasoning("r"), Content("c"), ids=(5, END_THINK, 6))],
+        [delta(Reasoning("r"), Content("c"), ids=(5, 9, 6), num_reasoning=2)],
         [delta(ids=(7,))],
         [delta(Content("d"), finish_reason="stop", ids=(1,))],
     )
@@ -148,7 +144,7 @@ def test_log_probabilities_ride_on_the_first_chunk_of_a_step(tmp_path):
         {"content": "d"},
         {},
     ]
-    assert [c.get("token_ids") for c in found[1:]] == [[5, END_THINK, 6], None, [7], [1], None]
+    assert [c.get("token_ids") for c in found[1:]] == [[5, 9, 6], None, [7], [1], None]
     logprobs = [c["logprobs"] for c in found[1:]]
     assert [t["logprob"] for t in logprobs[0]["reasoning_content"]] == [-5.0, -9.0]
     assert [t["logprob"] for t in logprobs[0]["content"]] == [-6.0]

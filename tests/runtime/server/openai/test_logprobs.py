@@ -1,4 +1,4 @@
-"""Log-probabilities in both formats, and which tokens are reasoning."""
+"""Log-probabilities in both formats."""
 
 import math
 
@@ -6,12 +6,9 @@ import pytest
 
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobs, ChatLogprobWriter
-from dsv4_trt.runtime.server.openai.reasoning_split import ReasoningSplit
 from dsv4_trt.runtime.server.openai.text_logprobs import TextLogprobs, TextLogprobWriter
 from tests.runtime.server.openai.bodies import accepts
 from tests.runtime.server.openai.runs import tiny_tokenizer, tokens
-
-END_THINK = 9
 
 
 @pytest.fixture(scope="module")
@@ -19,29 +16,11 @@ def tokenizer(tmp_path_factory):
     return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
-def ids_of(parts):
-    return [[token.token_id for token in part] for part in parts]
-
-
-def test_reasoning_ends_with_its_marker():
-    split = ReasoningSplit(END_THINK, is_open=True)
-    assert ids_of(split.split(tokens(5, 6))) == [[5, 6], []]
-    assert ids_of(split.split([])) == [[], []]
-    assert ids_of(split.split(tokens(7, END_THINK, 8))) == [[7, END_THINK], [8]]
-    assert ids_of(split.split(tokens(END_THINK))) == [[], [END_THINK]]
-
-
-def test_no_reasoning_where_none_was_begun():
-    split = ReasoningSplit(END_THINK, is_open=False)
-    assert ids_of(split.split(tokens(5, END_THINK, 6))) == [[], [5, END_THINK, 6]]
-
-
 def test_chat_format(tokenizer):
     euro = tokenizer.encode("€")  # a token for each of its three bytes
     (letter,) = tokenizer.encode("a")
     chosen = SampledToken(euro[0], -1.5, ((letter, -0.5), (euro[0], -1.5)))
-    writer = ChatLogprobWriter(tokenizer, [ReasoningSplit(END_THINK, is_open=False)])
-    found = writer.write(0, [chosen, SampledToken(1, -math.inf)])
+    found = ChatLogprobWriter(tokenizer).write([chosen, SampledToken(1, -math.inf)], 0)
     assert accepts(ChatLogprobs, found)
     byte = {"token": "\\xe2", "logprob": -1.5, "bytes": [0xE2]}
     assert found == {
@@ -73,7 +52,6 @@ def test_text_format(tokenizer):
 
 
 def test_without_best_tokens(tokenizer):
-    found = TextLogprobWriter(tokenizer, start=4).write(tokens(5, 6), has_top=False)
+    found = TextLogprobWriter(tokenizer).write(tokens(5, 6), has_top=False)
     assert accepts(TextLogprobs, found)
     assert found["top_logprobs"] is None
-    assert found["text_offset"][0] == 4
