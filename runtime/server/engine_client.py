@@ -36,6 +36,7 @@ from dsv4_trt.runtime.update import Update
 
 MAX_RESTARTS = 3
 RESTART_WINDOW = 600.0
+METRICS_SECONDS = 10.0  # how long the executor may take to tell its metrics
 RETRY_SECONDS = 10  # what clients are told while the engine starts again
 
 State = Literal["starting", "ready", "restarting", "stopped", "lost"]
@@ -56,6 +57,7 @@ class EngineClient:
         self._metrics: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._deaths: list[float] = []
         self._reason: Exception | None = None  # what the process said before it ended
+        self._link: ExecutorLink | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> EngineInfo:
@@ -84,7 +86,7 @@ class EngineClient:
         name = request.request_id
         stream = self._streams[name] = TokenStream(request, self._cancel)
         answer = self._answers[name] = asyncio.get_running_loop().create_future()
-        self._link.send(Submit(request, timeout))
+        self._send(Submit(request, timeout))
         try:
             await answer
         except asyncio.CancelledError:
@@ -97,13 +99,17 @@ class EngineClient:
         return stream
 
     async def metrics(self) -> dict[str, Any]:
-        """`Metrics.snapshot()` of the executor; raises `Unavailable` while there is none."""
+        """`Metrics.snapshot()` of the executor; `Unavailable` while there is none, or it hangs."""
         self.check_ready()
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._metrics[number] = answer
-        self._link.send(AskMetrics(number))
-        return await answer
+        self._send(AskMetrics(number))
+        try:
+            return await asyncio.wait_for(answer, METRICS_SECONDS)
+        except TimeoutError:
+            self._metrics.pop(number, None)
+            raise Unavailable(f"the engine did not answer in {METRICS_SECONDS:.0f} s") from None
 
     def check_ready(self) -> None:
         """Raise `Unavailable` unless requests can be taken."""
@@ -114,11 +120,16 @@ class EngineClient:
     async def stop(self) -> None:
         """End all requests as "cancelled", and the process; again is no error."""
         self.state = "stopped"
-        self._link.send(Stop())
-        await self._link.join()
+        if self._link is not None:
+            self._link.send(Stop())
+            await self._link.join()
+
+    def _send(self, message: object) -> None:
+        assert self._link is not None
+        self._link.send(message)
 
     def _cancel(self, request_id: str) -> None:
-        self._link.send(Cancel(request_id))
+        self._send(Cancel(request_id))
 
     def _take(self, link: ExecutorLink, message: object) -> None:
         match message:
@@ -128,9 +139,11 @@ class EngineClient:
             case Answered(request_id=request_id, error=error):
                 self._answer(request_id, error)
             case MetricsAnswer(number=number, snapshot=snapshot):
-                _settle(self._metrics.pop(number), snapshot)
+                if number in self._metrics:
+                    _settle(self._metrics.pop(number), snapshot)
             case Ready(info=info):
-                self.info, self.state = info, "ready"
+                self.info = info
+                self.state = "stopped" if self.state == "stopped" else "ready"
                 _settle(self._ready, info)
             case Broken(error=error):
                 self._reason = error
@@ -167,17 +180,20 @@ class EngineClient:
             await self._restart(reason or fault)
 
     async def _restart(self, reason: Exception) -> None:
-        now = time.monotonic()
-        self._deaths = [t for t in self._deaths if t > now - RESTART_WINDOW] + [now]
-        if len(self._deaths) > MAX_RESTARTS:
-            self.state = "lost"
-            self.on_lost(reason)
-            return
-        try:
-            await self.start()
-        except Exception as error:
-            self.state = "lost"
-            self.on_lost(error)
+        """Start it again, unless it dies too often; a start that fails is a death as well."""
+        while self.state != "stopped":
+            now = time.monotonic()
+            self._deaths = [t for t in self._deaths if t > now - RESTART_WINDOW] + [now]
+            if len(self._deaths) > MAX_RESTARTS:
+                self.state = "lost"
+                self.on_lost(reason)
+                return
+            try:
+                await self.start()
+                return
+            except Exception as error:
+                log.error("the engine did not start again", extra={"error": str(error)})
+                reason = error
 
     def _end_all(self, fault: EngineFault) -> None:
         streams, self._streams = self._streams, {}

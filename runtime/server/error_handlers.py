@@ -72,9 +72,14 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, Refusal):  # of a body, met while FastAPI read it
         return failure_response(error.__cause__.failure, request.scope)
     messages = {
-        404: f"there is nothing at {request.url.path}; GET /openapi.json lists what there is",
-        405: f"{request.method} is not allowed at {request.url.path}",
+        404: f"there is nothing at {request.scope['path']}; GET /openapi.json lists what there is",
+        405: f"{request.method} is not allowed at {request.scope['path']}",
     }
+    if error.status_code == 400:  # FastAPI's, of a body that Python's JSON can not take
+        messages[400] = (
+            "the body can not be read as JSON: it is no UTF-8, nests too deep, or has a "
+        )
+        messages[400] += "number of too many digits; send one JSON object"
     failure = Failure(
         status=error.status_code,
         kind="invalid_request_error",

@@ -1,4 +1,6 @@
-"""One life of the executor's process, seen from the server: start, send, and a thread that receives.
+"""One life of the executor's process, seen from the server: start, a thread that sends, one that receives.
+
+What is sent waits in a queue: a process that is slow to take it, or hangs, does not hold up the event loop.
 
 The end of the pipe is how a death is noticed, whatever killed the process; it comes at once.
 """
@@ -10,8 +12,8 @@ import logging
 import pickle
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing import get_context
+from queue import SimpleQueue
 from threading import Thread
 
 from dsv4_trt.runtime.server.executor_process import OpenExecutor, run_executor
@@ -43,12 +45,14 @@ class ExecutorLink:
         )
         self.process.start()
         theirs.close()  # else the pipe would not end with the process
+        self._outgoing: SimpleQueue[object] = SimpleQueue()  # None = no more
+        self._sender = Thread(target=self._send_all, name="executor sender", daemon=True)
+        self._sender.start()
         Thread(target=self._receive, name="executor link", daemon=True).start()
 
     def send(self, message: object) -> None:
-        """Send a message; what a process that is gone does not get, nobody misses."""
-        with suppress(OSError):  # `take` is told by the receiving thread
-            self._pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        """Send a message, soon; what a process that is gone does not get, nobody misses."""
+        self._outgoing.put(message)
 
     async def join(self) -> int | None:
         """Wait for the end of the process, kill it if it takes too long; its exit code."""
@@ -58,19 +62,31 @@ class ExecutorLink:
             await asyncio.to_thread(self.process.join)
         return self.process.exitcode
 
+    def _send_all(self) -> None:
+        while (message := self._outgoing.get()) is not None:
+            try:
+                self._pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+            except OSError:
+                return  # `take` is told by the receiving thread
+
     def _receive(self) -> None:
         while True:
             try:
                 message = pickle.loads(self._pipe.recv_bytes())
             except (EOFError, OSError):
                 message = None
+            except Exception:  # nothing of it can be relied on any more; it ends with the pipe
+                log.exception("what the executor's process sent can not be read")
+                message = None
             self._arrived.append(message)
             try:
                 if len(self._arrived) == 1:  # else a hand-over is under way that takes this one too
                     self._loop.call_soon_threadsafe(self._hand_over)
-            except RuntimeError:
-                return  # the event loop is closed
+            except RuntimeError:  # the event loop is closed
+                message = None
             if message is None:
+                self._outgoing.put(None)
+                self._sender.join()  # else it could write to whatever gets the pipe's number next
                 self._pipe.close()
                 return
 

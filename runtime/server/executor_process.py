@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from typing import Any
 
-from dsv4_trt.errors import Dsv4Error, EngineFault
+from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull
 from dsv4_trt.runtime.executor import Executor
+from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.server.messages import (
     Answered,
     AskMetrics,
@@ -37,6 +38,7 @@ from dsv4_trt.runtime.step_loop import StepLoop
 from dsv4_trt.runtime.update import Update
 
 GRAMMAR_THREADS = 2  # grammars compile beside the steps, and beside requests without one
+MAX_COMPILING = 1024  # requests whose grammars wait to be compiled
 SWITCH_SECONDS = 0.0005  # how long a thread may keep a waiting one from running Python
 
 
@@ -73,6 +75,7 @@ class ExecutorProcess:
         self._pipe = pipe
         self._sending = Lock()
         self._compiling = ThreadPoolExecutor(GRAMMAR_THREADS, "grammar")
+        self._places = BoundedSemaphore(MAX_COMPILING)
         self._loop: StepLoop | None = None  # None until the engine is open
 
     def send(self, message: object) -> None:
@@ -112,10 +115,16 @@ class ExecutorProcess:
 
     def _take(self, loop: StepLoop, message: object) -> None:
         match message:
-            case Submit(request=request) if request.params.guided_decoding is not None:
-                self._compiling.submit(self._submit, loop, message)
-            case Submit():
-                self._submit(loop, message)
+            case Submit(request=request, timeout=timeout):
+                if timeout is not None:
+                    request = replace(request, deadline=loop.executor.clock() + timeout)
+                if request.params.guided_decoding is None:
+                    self._submit(loop, request)
+                elif self._places.acquire(blocking=False):
+                    self._compiling.submit(self._submit_guided, loop, request)
+                else:
+                    error = QueueFull("too many grammars wait to be compiled; try again later")
+                    self.send(Answered(request.request_id, error))
             case Cancel(request_id=request_id):
                 loop.cancel(request_id)
             case AskMetrics(number=number):
@@ -123,11 +132,13 @@ class ExecutorProcess:
             case Stop():
                 loop.stop()
 
-    def _submit(self, loop: StepLoop, message: Submit) -> None:
-        request = message.request
-        if message.timeout is not None:
-            deadline = loop.executor.clock() + message.timeout
-            request = replace(request, deadline=deadline)
+    def _submit_guided(self, loop: StepLoop, request: Request) -> None:
+        try:
+            self._submit(loop, request)
+        finally:
+            self._places.release()
+
+    def _submit(self, loop: StepLoop, request: Request) -> None:
         try:
             loop.submit(request)
         except Exception as error:

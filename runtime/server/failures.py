@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from dsv4_trt.errors import (
@@ -102,9 +101,9 @@ def openai_body(failure: Failure) -> dict[str, Any]:
     """The failure as OpenAI's API writes it."""
     return {
         "error": {
-            "message": failure.message,
+            "message": _writable(failure.message),
             "type": failure.kind,
-            "param": failure.parameter,
+            "param": failure.parameter and _writable(failure.parameter),
             "code": failure.code,
         }
     }
@@ -117,15 +116,19 @@ def anthropic_body(failure: Failure, request_id: str | None) -> dict[str, Any]:
     where = "" if named else f"{failure.parameter}: "
     return {
         "type": "error",
-        "error": {"type": kind, "message": where + failure.message},
+        "error": {"type": kind, "message": _writable(where + failure.message)},
         "request_id": request_id,
     }
 
 
+def _writable(text: str) -> str:
+    """A text that repeats what a client sent, with halves of surrogate pairs in escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def failure_response(failure: Failure, scope: Any) -> Response:
     """An answer in the shape of the API that the path belongs to."""
-    request = Request(scope)
-    if request.url.path.startswith(ANTHROPIC_PATH):
+    if scope["path"].startswith(ANTHROPIC_PATH):
         body = anthropic_body(failure, scope.get("state", {}).get("request_id"))
     else:
         body = openai_body(failure)

@@ -76,13 +76,15 @@ class LimitedBody:
         self._receive, self._config = receive, config
         self._size = 0
         self._is_whole = False
+        self._deadline = asyncio.get_running_loop().time() + config.body_timeout
 
     async def receive(self) -> Message:
         """The next message; raises `Refusal` for a body beyond the limits."""
         if self._is_whole:
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), self._config.body_timeout)
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
         except TimeoutError:
             raise Refusal(
                 Failure(

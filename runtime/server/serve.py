@@ -23,6 +23,7 @@ from dsv4_trt.runtime.chat.markup import Markup
 from dsv4_trt.runtime.server.app import make_app
 from dsv4_trt.runtime.server.engine_client import EngineClient
 from dsv4_trt.runtime.server.executor_process import OpenExecutor
+from dsv4_trt.runtime.server.http_protocol import BoundedProtocol
 from dsv4_trt.runtime.server.logs import set_up_logs
 from dsv4_trt.runtime.server.open_served import open_served
 from dsv4_trt.runtime.server.serve_config import ServeConfig
@@ -120,7 +121,7 @@ class Server(uvicorn.Server):
                 host=config.host,
                 port=config.port,
                 loop="none",
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,

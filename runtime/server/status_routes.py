@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -29,22 +30,11 @@ def routes(served: Served, metrics: HttpMetrics) -> APIRouter:
     @router.get("/health_generate")
     async def health_generate() -> dict[str, str]:
         """Whether the engine really generates: one token, through everything but text."""
-        stream = await start(
-            served,
-            [served.info.spec.bos_token_id],
-            {"temperature": 0.0, "ignore_eos": True},
-            max_tokens=1,
-            parameter="prompt",
-            priority=1.0,
-            timeout=GENERATE_SECONDS,
-        )
-        updates = []
-        while news := await stream.read():
-            updates += news
-        if updates[-1].error is not None:
-            raise updates[-1].error
-        if not any(update.token for update in updates):
-            raise Unavailable(f"the engine gave no token in {GENERATE_SECONDS:.0f} s")
+        try:
+            async with asyncio.timeout(GENERATE_SECONDS):  # an engine that hangs keeps no time
+                await _generate(served)
+        except TimeoutError:
+            raise Unavailable(f"the engine gave no token in {GENERATE_SECONDS:.0f} s") from None
         return {"status": "ok"}
 
     @router.get("/version")
@@ -80,6 +70,26 @@ def routes(served: Served, metrics: HttpMetrics) -> APIRouter:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
+
+
+async def _generate(served: Served) -> None:
+    """Generate one token; raises what keeps it from coming."""
+    stream = await start(
+        served,
+        [served.info.spec.bos_token_id],
+        {"temperature": 0.0, "ignore_eos": True},
+        max_tokens=1,
+        parameter="prompt",
+        priority=1.0,
+        timeout=GENERATE_SECONDS,
+    )
+    updates = []
+    while news := await stream.read():
+        updates += news
+    if updates[-1].error is not None:
+        raise updates[-1].error
+    if not any(update.token for update in updates):
+        raise TimeoutError
 
 
 def describe(served: Served) -> dict[str, Any]:
