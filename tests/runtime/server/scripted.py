@@ -29,6 +29,20 @@ EOS = "<｜end▁of▁sentence｜>"
 START_SECONDS = 20
 
 
+def call(name="add", **arguments):
+    """A tool call as the model writes it; arguments are JSON, as text or numbers."""
+    lines = [
+        f'<｜DSML｜parameter name="{key}" string="false">{value}</｜DSML｜parameter>'
+        for key, value in arguments.items()
+    ]
+    return "\n".join([f'<｜DSML｜invoke name="{name}">', *lines, "</｜DSML｜invoke>"])
+
+
+def calls(*made):
+    """The block of these calls."""
+    return "\n\n<｜DSML｜tool_calls>\n" + "\n".join(made) + "\n</｜DSML｜tool_calls>"
+
+
 @dataclass
 class ScriptedClient:
     """Stands for an `EngineClient`: each request gets the next script, a text or an error."""
@@ -49,6 +63,11 @@ class ScriptedClient:
             identity="scripted",
         )
         self._tasks = set()
+
+    def clear(self):
+        """Forget what earlier tests left."""
+        for kept in (self.scripts, self.requests, self.cancelled, self.said):
+            kept.clear()
 
     def say(self, *scripts):
         """What the next requests get."""

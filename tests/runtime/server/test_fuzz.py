@@ -1,4 +1,4 @@
-"""Requests made from the served OpenAPI description: whatever they hold, the server answers and means it."""
+"""Requests made from the served OpenAPI description: whatever they hold, the server answers as it says."""
 
 import pytest
 import schemathesis

@@ -1,4 +1,4 @@
-"""Load: hundreds of streams, readers that are slow, thousands of clients that leave. Own stage: `-m load`."""
+"""Load: hundreds of streams, slow readers, thousands of clients that leave. Own stage: `-m load`."""
 
 import asyncio
 import json

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dsv4_trt.errors import EngineFault, QueueFull
 from dsv4_trt.runtime.server.sealed_text import signature_of
-from tests.runtime.server.scripted import EOS, MAX_SEQ_LEN
+from tests.runtime.server.scripted import EOS, MAX_SEQ_LEN, call, calls
 
 TOOL = {
     "name": "add",
@@ -23,18 +23,6 @@ TOOL = {
 }
 THINK = {"type": "enabled", "budget_tokens": 1024}
 NO_THINK = {"type": "disabled"}
-
-
-def call(name="add", **arguments):
-    lines = [
-        f'<｜DSML｜parameter name="{key}" string="false">{json.dumps(value)}</｜DSML｜parameter>'
-        for key, value in arguments.items()
-    ]
-    return "\n".join([f'<｜DSML｜invoke name="{name}">', *lines, "</｜DSML｜invoke>"])
-
-
-def calls(*made):
-    return "\n\n<｜DSML｜tool_calls>\n" + "\n".join(made) + "\n</｜DSML｜tool_calls>"
 
 
 @pytest.fixture(scope="module")

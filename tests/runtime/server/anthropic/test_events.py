@@ -11,6 +11,7 @@ from dsv4_trt.runtime.chat.events import CallArguments, CallEnd, CallStart, Cont
 from dsv4_trt.runtime.server.anthropic.events import MessageEvents
 from dsv4_trt.runtime.server.anthropic.message import content_blocks, stop_fields
 from dsv4_trt.runtime.server.sealed_text import seal, signature_of, unseal
+from tests.runtime.server.parser_events import PIECES, named_events
 
 STOP = {"stop_reason": "end_turn", "stop_sequence": None}
 LOOP = [
@@ -28,17 +29,6 @@ LOOP = [
 ]
 
 
-def parsed(stream):
-    """Events of a stream's text; each is framed by its own name."""
-    found = []
-    for part in stream.split("\n\n")[:-1]:
-        name, data = part.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        found.append(event)
-    return found
-
-
 def streamed(events, *, shows_thinking=True, chunks=1):
     writer = MessageEvents("tiny", shows_thinking=shows_thinking)
     run = SimpleNamespace(prompt_tokens=7, cached_tokens=0, completion_tokens=0, reasoning_tokens=0)
@@ -46,7 +36,7 @@ def streamed(events, *, shows_thinking=True, chunks=1):
     run.cached_tokens, run.completion_tokens, run.reasoning_tokens = 4, 3, 1
     for start in range(0, len(events), chunks):
         text += writer.take(events[start : start + chunks])
-    return parsed(text + writer.end(STOP, run))
+    return named_events(text + writer.end(STOP, run))
 
 
 def rebuilt(events):
@@ -132,22 +122,7 @@ def test_a_stream_and_a_whole_message_say_the_same():
     assert message["usage"]["cache_read_input_tokens"] == 4
 
 
-TEXTS = st.text(min_size=1, max_size=3)
-PIECES = st.one_of(
-    st.lists(TEXTS.map(Reasoning), min_size=1),
-    st.lists(TEXTS.map(Content), min_size=1),
-    st.integers(0, 9).map(
-        lambda i: [
-            CallStart(i, "f"),
-            CallArguments(i, '{"a"'),
-            CallArguments(i, ": 1}"),
-            CallEnd(i),
-        ]
-    ),
-)
-
-
-@given(st.lists(PIECES), st.booleans(), st.integers(1, 5))
+@given(PIECES, st.booleans(), st.integers(1, 5))
 def test_any_events_in_any_chunks_make_the_whole_message(pieces, shows_thinking, chunks):
     events = [event for piece in pieces for event in piece]
     message = rebuilt(streamed(events, shows_thinking=shows_thinking, chunks=chunks))

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from dsv4_trt.errors import EngineFault, QueueFull
-from tests.runtime.server.scripted import EOS, MAX_SEQ_LEN
+from tests.runtime.server.scripted import EOS, MAX_SEQ_LEN, call, calls
 
 TOOL = {
     "type": "function",
@@ -21,18 +21,6 @@ TOOL = {
     "strict": False,
 }
 NO_THINK = {"effort": "none"}
-
-
-def call(name="add", **arguments):
-    lines = [
-        f'<｜DSML｜parameter name="{key}" string="false">{value}</｜DSML｜parameter>'
-        for key, value in arguments.items()
-    ]
-    return "\n".join([f'<｜DSML｜invoke name="{name}">', *lines, "</｜DSML｜invoke>"])
-
-
-def calls(*made):
-    return "\n\n<｜DSML｜tool_calls>\n" + "\n".join(made) + "\n</｜DSML｜tool_calls>"
 
 
 @pytest.fixture(scope="module")

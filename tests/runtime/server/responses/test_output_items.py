@@ -1,7 +1,6 @@
 """The typed events of a response: their order, their texts, and the official client's reading of them."""
 
 import asyncio
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +19,7 @@ from dsv4_trt.runtime.server.responses.request_models import ResponseRequest
 from dsv4_trt.runtime.server.responses.response_models import ResponseAnswer
 from dsv4_trt.runtime.server.responses.response_object import begin
 from dsv4_trt.runtime.server.sealed_text import unseal
+from tests.runtime.server.parser_events import PIECES, named_events
 
 OFFICIAL = TypeAdapter(ResponseStreamEvent)
 LOOP = [
@@ -66,13 +66,8 @@ async def _join(wanted):
 
 
 def parsed(stream):
-    found = []
-    for part in stream.split("\n\n")[:-1]:
-        name, data = part.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        assert event["sequence_number"] == len(found)
-        found.append(event)
+    found = named_events(stream)
+    assert [event["sequence_number"] for event in found] == [*range(len(found))]
     return found
 
 
@@ -177,24 +172,11 @@ def test_the_items_of_a_response():
     assert len(set(ids)) == 4
 
 
-TEXTS = st.text(min_size=1, max_size=3)
-PIECES = st.one_of(
-    st.lists(TEXTS.map(Reasoning), min_size=1),
-    st.lists(TEXTS.map(Content), min_size=1),
-    st.integers(0, 9).map(
-        lambda i: [
-            CallStart(i, "f"),
-            CallArguments(i, '{"a"'),
-            CallArguments(i, ": 1}"),
-            CallEnd(i),
-        ]
-    ),
-)
 REASONS = st.sampled_from(["stop", "length"])
 
 
 @settings(deadline=None, max_examples=50)  # the first example also makes classes
-@given(st.lists(PIECES), REASONS, st.booleans(), st.booleans(), st.integers(1, 5))
+@given(PIECES, REASONS, st.booleans(), st.booleans(), st.integers(1, 5))
 def test_any_answer_is_the_same_streamed_whole_and_to_the_official_client(
     pieces, reason, summary, seals, chunks
 ):
