@@ -57,11 +57,11 @@ def figure(runs: Sequence[tuple[str, Run]], title: str) -> Figure:
     found = Figure(figsize=(15, 8), layout="constrained")
     axes = found.subplots(2, 3)
     for (name, label), panel in zip(LATENCIES.items(), (*axes[0, :2], *axes[1, :2]), strict=True):
-        _shares(panel, [(of, latencies(run, name)) for of, run in runs], label)
+        _shares(panel, [latencies(run.records, name) for _, run in runs], label)
     rates, running = axes[0, 2], axes[1, 2]
     for (label, run), colour in zip(runs, _colours(len(runs)), strict=True):
         rates.step(*token_rate(run, BINS), where="post", color=colour, label=label)
-        running.step(*num_running(run), where="post", color=colour, label=label)
+        running.step(*num_running(run.records, run.began), where="post", color=colour, label=label)
     for panel, of in ((rates, "output tokens a second"), (running, "running requests")):
         panel.set_xlabel("seconds since the start")
         panel.set_ylabel(of)
@@ -76,8 +76,8 @@ def figure(runs: Sequence[tuple[str, Run]], title: str) -> Figure:
     return found
 
 
-def _shares(axes: Axes, runs: Sequence[tuple[str, list[float]]], label: str) -> None:
-    for (_, seconds), colour in zip(runs, _colours(len(runs)), strict=True):
+def _shares(axes: Axes, runs: Sequence[list[float]], label: str) -> None:
+    for seconds, colour in zip(runs, _colours(len(runs)), strict=True):
         values = sorted(1e3 * value for value in seconds)
         axes.step(values, [rank / len(values) for rank in range(1, len(values) + 1)], color=colour)
     for share in SHARES:

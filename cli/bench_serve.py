@@ -97,7 +97,7 @@ def serve(context: click.Context, /, **given: Any) -> None:
             raise MissingDependency(package, "bench", "dsv4-trt bench serve")
     from dsv4_trt.cli.bench_result import check_outputs, parse_goodput
     from dsv4_trt.runtime.bench.http_sender import Target, base_of
-    from dsv4_trt.runtime.bench.http_server import served_model
+    from dsv4_trt.runtime.bench.remote_server import served_model
 
     check_outputs(given["output"], given["save_requests"], given["plot"])
     objectives = parse_goodput(given["goodput"])
@@ -172,7 +172,7 @@ def _asks(given: dict[str, Any], load: Load, target: Target) -> list[Ask]:
 
 @contextmanager
 def _encoder(given: dict[str, Any], target: Target) -> Iterator[Encoder]:
-    from dsv4_trt.runtime.bench.http_server import RemoteEncoder
+    from dsv4_trt.runtime.bench.remote_server import RemoteEncoder
     from dsv4_trt.runtime.text.tokenizer import Tokenizer
 
     if given["engine_dir"] is not None:

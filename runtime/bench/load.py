@@ -15,8 +15,7 @@ from typing import Protocol
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bench.arrivals import arrival_times
 from dsv4_trt.runtime.bench.ask import Ask
-from dsv4_trt.runtime.bench.record import Record
-from dsv4_trt.runtime.bench.report import CANCELLED
+from dsv4_trt.runtime.bench.record import CANCELLED, Record
 
 
 class Sender(Protocol):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+CANCELLED = "cancelled"  # the `error` of requests that the user's Ctrl-C ended
+
 
 @dataclass(slots=True, kw_only=True)
 class Record:

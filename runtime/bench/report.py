@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dsv4_trt.runtime.bench.objectives import is_good
-from dsv4_trt.runtime.bench.record import Record
+from dsv4_trt.runtime.bench.record import CANCELLED, Record
+from dsv4_trt.runtime.bench.series import latencies, num_running
 
 PERCENTILES = (90, 95, 99)
 LATENCIES = ("ttft", "tpot", "itl", "e2el", "delay")
-CANCELLED = "cancelled"  # the kind of requests that the user's Ctrl-C ended
 
 
 def summarize(name: str, seconds: Iterable[float]) -> dict[str, float | None]:
@@ -60,40 +60,15 @@ def report_of(
         "output_throughput": _rate(output, seconds),
         "total_token_throughput": _rate(prompt + output, seconds),
         "mean_concurrency": _rate(sum(r.e2el or 0.0 for r in completed), seconds),
-        "max_concurrency": most_at_once(records),
+        "max_concurrency": max(num_running(records)[1], default=0),
     }
     if objectives:
         good = sum(is_good(record, objectives) for record in completed)
         found["good"] = good
         found["request_goodput"] = _rate(good, seconds)
-    return found | _latencies(completed)
-
-
-def most_at_once(records: Iterable[Record]) -> int:
-    """The most requests that were with the server at one time."""
-    moves = [(r.sent, 1) for r in records if r.sent is not None]
-    moves += [(r.ended, -1) for r in records if r.sent is not None and r.ended is not None]
-    running = most = 0
-    for _, move in sorted(moves):  # at the same time ends come first
-        running += move
-        most = max(most, running)
-    return most
-
-
-def _latencies(completed: Sequence[Record]) -> dict[str, float | None]:
-    values: dict[str, Iterable[float]] = {
-        "itl": (gap for record in completed for gap in record.itls),
-        **{name: _known(completed, name) for name in LATENCIES if name != "itl"},
-    }
-    found: dict[str, float | None] = {}
     for name in LATENCIES:
-        found |= summarize(name, values[name])
+        found |= summarize(name, latencies(records, name))
     return found
-
-
-def _known(records: Sequence[Record], name: str) -> list[float]:
-    values = (getattr(record, name) for record in records)
-    return [value for value in values if value is not None]
 
 
 def _samples(records: Sequence[Record]) -> dict[str, str]:

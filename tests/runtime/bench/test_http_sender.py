@@ -9,8 +9,8 @@ import pytest
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bench.ask import Ask
 from dsv4_trt.runtime.bench.http_sender import Target, base_of, new_senders
-from dsv4_trt.runtime.bench.http_server import RemoteEncoder, served_model
 from dsv4_trt.runtime.bench.load import Load, Run
+from dsv4_trt.runtime.bench.remote_server import RemoteEncoder, served_model
 from tests.runtime.bench.fake_openai import MODEL, fake_openai, tokens_of
 
 

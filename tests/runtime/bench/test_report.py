@@ -10,7 +10,7 @@ import pytest
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.runtime.bench.objectives import is_good, parse_objectives
 from dsv4_trt.runtime.bench.record import Record
-from dsv4_trt.runtime.bench.report import most_at_once, report_of, summarize
+from dsv4_trt.runtime.bench.report import report_of, summarize
 
 
 def record(index=0, scheduled=0.0, sent=0.0, times=(), counts=None, **fields):
@@ -108,10 +108,10 @@ def test_a_run_without_requests():
     assert found["p99_ttft_ms"] is None
 
 
-def test_most_at_once():
+def test_the_most_requests_at_once():
     spans = [(0, 3), (1, 2), (2, 4), (3, 5)]  # a request may take the place of one that ends
     found = [record(sent=float(a), ended=float(b)) for a, b in spans]
-    assert most_at_once(found) == 2
+    assert report_of(found, 5.0, {})["max_concurrency"] == 2
 
 
 def test_objectives():

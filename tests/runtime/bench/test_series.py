@@ -22,9 +22,9 @@ def run():
 
 
 def test_latencies_are_those_of_completed_requests(run):
-    assert latencies(run, "ttft") == [1.0, 0.5]
-    assert latencies(run, "itl") == [2.5]
-    assert latencies(run, "tpot") == []  # no output tokens were counted
+    assert latencies(run.records, "ttft") == [1.0, 0.5]
+    assert latencies(run.records, "itl") == [2.5]
+    assert latencies(run.records, "tpot") == []  # no output tokens were counted
 
 
 def test_tokens_by_time_are_those_of_all_requests(run):
@@ -34,12 +34,12 @@ def test_tokens_by_time_are_those_of_all_requests(run):
 
 
 def test_running_requests(run):
-    times, counts = num_running(run)
+    times, counts = num_running(run.records, run.began)
     assert times == pytest.approx([0, 1, 1.5, 2, 2.6, 3.5])
     assert counts == [1, 2, 1, 2, 1, 0]
 
 
 def test_an_empty_run():
     empty = Run(Load(), [], lambda: None)
-    assert num_running(empty) == ([], [])
+    assert num_running(empty.records) == ([], [])
     assert token_rate(empty, 2)[1] == [0, 0]
