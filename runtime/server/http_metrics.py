@@ -19,23 +19,17 @@ from prometheus_client.core import (
     Metric,
 )
 
-SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_COUNTERS = {
-    "requests_accepted": "requests that were accepted",
-    "requests_refused": "requests that found the queue full",
-    "preemptions": "sequences that gave up their pages to be computed again",
-    "prompt_tokens": "tokens of prompts that began to run",
-    "cached_tokens": "prompt tokens that the prefix cache held",
-    "output_tokens": "tokens that were generated",
-    "steps": "steps of the engine",
-}
-_GAUGES = {"waiting": "sequences that wait", "running": "sequences that run"}
-_HISTOGRAMS = {
-    "step_seconds": "time of a step",
-    "queue_seconds": "time from arrival to the first step",
-    "ttft_seconds": "time from arrival to the first token",
-}
+from dsv4_trt.runtime.exported_metrics import (
+    COUNTERS,
+    FINISHED,
+    GAUGES,
+    HISTOGRAMS,
+    PAGE_STATES,
+    PAGES,
+    exported,
+)
 
+SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, of when it was first seen
 
@@ -82,25 +76,20 @@ class EngineCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Each family once."""
-        for name, what in _COUNTERS.items():
-            yield CounterMetricFamily(f"dsv4_{name}", what, value=self._snapshot[name])
-        for name, what in _GAUGES.items():
-            yield GaugeMetricFamily(f"dsv4_{name}", what, value=self._snapshot[name])
-        for name, what in _HISTOGRAMS.items():
-            found = self._snapshot[name]
-            yield HistogramMetricFamily(
-                f"dsv4_{name}", what, [*found["buckets"].items()], found["sum"]
-            )
-        finished = CounterMetricFamily(
-            "dsv4_requests_finished", "requests that ended, by reason", labels=["reason"]
-        )
-        for reason, count in self._snapshot["requests_finished"].items():
+        found = self._snapshot
+        for name, what in COUNTERS.items():
+            yield CounterMetricFamily(exported(name), what, value=found[name])
+        for name, what in GAUGES.items():
+            yield GaugeMetricFamily(exported(name), what, value=found[name])
+        for name, what in HISTOGRAMS.items():
+            buckets = [*found[name]["buckets"].items()]
+            yield HistogramMetricFamily(exported(name), what, buckets, found[name]["sum"])
+        finished = CounterMetricFamily(exported("requests_finished"), FINISHED, labels=["reason"])
+        for reason, count in found["requests_finished"].items():
             finished.add_metric([reason], count)
         yield finished
-        pages = GaugeMetricFamily(
-            "dsv4_kv_pages", "pages of the KV pools", labels=["pool", "state"]
-        )
-        for pool, states in self._snapshot["pages"].items():
-            for state in ("held", "cached", "free"):
+        pages = GaugeMetricFamily(exported("kv_pages"), PAGES, labels=["pool", "state"])
+        for pool, states in found["pages"].items():
+            for state in PAGE_STATES:
                 pages.add_metric([pool, state], states[state])
         yield pages

@@ -8,39 +8,45 @@ from __future__ import annotations
 
 import faulthandler
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+from dsv4_trt.runtime.exported_metrics import (
+    COUNTERS,
+    FINISHED,
+    GAUGES,
+    PAGE_STATES,
+    PAGES,
+    exported,
+)
 
 Snapshot = Mapping[str, Any]
 STDERR = 2  # the descriptor
 STUCK_SECONDS = 10
-_PAGES = ("held", "cached", "free")
+
+
+def _plain(name: str, snapshot: Snapshot) -> dict[tuple[str, ...], float]:
+    return {(): snapshot[name]}
+
+
+def _finished(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
+    return {("reason", reason): n for reason, n in snapshot["requests_finished"].items()}
+
+
+def _pages(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
+    return {
+        ("pool", pool, "state", state): states[state]
+        for pool, states in snapshot["pages"].items()
+        for state in PAGE_STATES
+    }
+
 
 # name -> what it is, whether it only rises, and its values by further labels
 _FAMILIES: dict[str, tuple[str, bool, Callable[[Snapshot], dict[tuple[str, ...], float]]]] = {
-    "dsv4_requests_waiting": ("Requests in the queue", False, lambda s: {(): s["waiting"]}),
-    "dsv4_requests_running": ("Sequences in the batch", False, lambda s: {(): s["running"]}),
-    "dsv4_prompt_tokens": ("Prompt tokens", True, lambda s: {(): s["prompt_tokens"]}),
-    "dsv4_cached_tokens": (
-        "Prompt tokens that the prefix cache held",
-        True,
-        lambda s: {(): s["cached_tokens"]},
-    ),
-    "dsv4_output_tokens": ("Generated tokens", True, lambda s: {(): s["output_tokens"]}),
-    "dsv4_preemptions": ("Sequences that lost their pages", True, lambda s: {(): s["preemptions"]}),
-    "dsv4_requests_finished": (
-        "Ended requests by reason",
-        True,
-        lambda s: {("reason", reason): n for reason, n in s["requests_finished"].items()},
-    ),
-    "dsv4_kv_pages": (
-        "Pages of each KV pool by what they are",
-        False,
-        lambda s: {
-            ("pool", pool, "state", state): pages[state]
-            for pool, pages in s["pages"].items()
-            for state in _PAGES
-        },
-    ),
+    **{name: (what, True, partial(_plain, name)) for name, what in COUNTERS.items()},
+    **{name: (what, False, partial(_plain, name)) for name, what in GAUGES.items()},
+    "requests_finished": (FINISHED, True, _finished),
+    "kv_pages": (PAGES, False, _pages),
 }
 
 
@@ -52,7 +58,11 @@ class Gauges:
         self._labels = dict(labels)
         kinds = backend.MetricFamily
         self._families = {
-            name: kinds(name=name, description=text, kind=kinds.COUNTER if rises else kinds.GAUGE)
+            name: kinds(
+                name=exported(name),
+                description=text,
+                kind=kinds.COUNTER if rises else kinds.GAUGE,
+            )
             for name, (text, rises, _) in _FAMILIES.items()
         }
         self._metrics: dict[tuple[str, tuple[str, ...]], Any] = {}

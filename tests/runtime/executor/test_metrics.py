@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dsv4_trt.errors import ConfigError
 from dsv4_trt.kv_layout import Bucket
+from dsv4_trt.runtime.exported_metrics import COUNTERS, GAUGES, HISTOGRAMS
 from dsv4_trt.runtime.metrics import Histogram, Metrics, PoolPages
 
 numbers = st.floats(-1e6, 1e6)
@@ -94,3 +95,9 @@ def test_a_snapshot_is_json_has_every_field_and_does_not_change():
     metrics.count_finished("stop")
     metrics.ttft_seconds.observe(0.1)
     assert json.dumps(found) == before
+
+
+def test_everything_but_the_hit_rate_is_exported():
+    """The rate is what the two counters of tokens say."""
+    exported = {*COUNTERS, *GAUGES, *HISTOGRAMS, "requests_finished", "pages", "hit_rate"}
+    assert set(Metrics().snapshot()) == exported

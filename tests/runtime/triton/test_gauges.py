@@ -30,7 +30,7 @@ def test_counters_rise_to_the_engines_and_gauges_follow_them():
         numbers.output_tokens, numbers.waiting = tokens, waiting
         gauges.show(numbers.snapshot())
         assert value("dsv4_output_tokens") == tokens
-        assert value("dsv4_requests_waiting") == waiting
+        assert value("dsv4_waiting") == waiting
     numbers.count_finished("stop")
     gauges.show(numbers.snapshot())
     assert value("dsv4_requests_finished", "reason=stop") == 1
