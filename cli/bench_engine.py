@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dsv4_trt.cli.bench_options import OUTPUT_LEN, POSITIVE, prompt_options, result_options
+from dsv4_trt.cli.bench_options import POSITIVE, lengths_of, prompt_options, result_options
 from dsv4_trt.cli.options import (
     checkpoint_dir_option,
     device_option,
@@ -127,20 +127,13 @@ def _loads(given: dict[str, Any], bundle: Bundle) -> list[Load]:
 def _asks(given: dict[str, Any], bundle: Bundle, count: int) -> list[Ask]:
     """Prompts of the warm-up, and then those of a load; each is one that the engine can serve."""
     from dsv4_trt.runtime.bench.engine_asks import dataset_asks, random_engine_asks
-    from dsv4_trt.runtime.bench.random_asks import Lengths
 
     count += given["warmup"]
     if given["dataset"] != "random":
         return dataset_asks(
             bundle, Path(given["dataset"]), given["output_len"], count, given["seed"]
         )
-    lengths = Lengths(
-        input_len=given["input_len"],
-        output_len=given["output_len"] or OUTPUT_LEN,
-        range_ratio=given["range_ratio"],
-        prefix_len=given["prefix_len"],
-    )
-    return random_engine_asks(bundle, lengths, count, given["seed"])
+    return random_engine_asks(bundle, lengths_of(given), count, given["seed"])
 
 
 def _measure(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dsv4_trt.cli.options import PATH, json_option, option
+
+if TYPE_CHECKING:
+    from dsv4_trt.runtime.bench.random_asks import Lengths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,3 +74,15 @@ def prompt_options(function: F) -> F:
 def result_options(function: F) -> F:
     """Limits, files and the form of the report."""
     return functools.reduce(lambda wrapped, add: add(wrapped), reversed(_RESULTS), function)
+
+
+def lengths_of(given: dict[str, Any]) -> Lengths:
+    """Lengths of random prompts and answers, as the options say."""
+    from dsv4_trt.runtime.bench.random_asks import Lengths
+
+    return Lengths(
+        input_len=given["input_len"],
+        output_len=given["output_len"] or OUTPUT_LEN,
+        range_ratio=given["range_ratio"],
+        prefix_len=given["prefix_len"],
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dsv4_trt.cli.bench_options import OUTPUT_LEN, POSITIVE, prompt_options, result_options
+from dsv4_trt.cli.bench_options import POSITIVE, lengths_of, prompt_options, result_options
 from dsv4_trt.cli.options import PATH, option
 from dsv4_trt.cli.progress import progress
 from dsv4_trt.errors import MissingDependency, RequestError
@@ -146,25 +146,19 @@ def _more(given: dict[str, Any]) -> dict[str, Any]:
 def _asks(given: dict[str, Any], load: Load, target: Target) -> list[Ask]:
     """Prompts of the warm-up, and then those of the load."""
     from dsv4_trt.runtime.bench.dataset import pick, read_dataset
-    from dsv4_trt.runtime.bench.random_asks import Lengths, random_asks
+    from dsv4_trt.runtime.bench.random_asks import random_asks
 
     count = given["warmup"] + (load.num_requests or DISTINCT)
     if given["dataset"] != "random":
         with _encoder(given, target) as encoder:
             asks = read_dataset(Path(given["dataset"]), given["output_len"], encoder)
         return pick(asks, count, given["seed"])
-    lengths = Lengths(
-        input_len=given["input_len"],
-        output_len=given["output_len"] or OUTPUT_LEN,
-        range_ratio=given["range_ratio"],
-        prefix_len=given["prefix_len"],
-    )
     as_text = target.endpoint == "chat"
     with _encoder(given, target) as encoder:
         words = _vocabulary(given, encoder)
         found: list[Ask] = []
         with progress("prompts", count, unit="prompts") as advance:
-            for ask in random_asks(count, lengths, words, given["seed"], as_text=as_text):
+            for ask in random_asks(count, lengths_of(given), words, given["seed"], as_text=as_text):
                 found.append(ask)
                 advance(1)
         return found
