@@ -40,7 +40,6 @@ class ChatTurn:
     max_tokens: int | None = None  # None = all that max_seq_len leaves
     priority: float = 0.5
     cache_salt: str = ""
-    timeout: float | None = None  # seconds; None = the server's
 
 
 def v4_effort(asked: AskedEffort | None) -> Effort | None:

@@ -17,8 +17,7 @@ from typing import Any, Literal
 from dsv4_trt.errors import Dsv4Error, EngineFault, Unavailable
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.server.executor_link import ExecutorLink
-from dsv4_trt.runtime.server.executor_process import OpenExecutor
-from dsv4_trt.runtime.server.messages import (
+from dsv4_trt.runtime.server.executor_messages import (
     Answered,
     AskMetrics,
     Broken,
@@ -31,6 +30,7 @@ from dsv4_trt.runtime.server.messages import (
     Submit,
     unpack,
 )
+from dsv4_trt.runtime.server.executor_process import OpenExecutor
 from dsv4_trt.runtime.server.token_stream import TokenStream
 from dsv4_trt.runtime.update import Update
 

@@ -21,7 +21,7 @@ from typing import Any
 from dsv4_trt.errors import Dsv4Error, EngineFault, QueueFull
 from dsv4_trt.runtime.executor import Executor
 from dsv4_trt.runtime.request import Request
-from dsv4_trt.runtime.server.messages import (
+from dsv4_trt.runtime.server.executor_messages import (
     Answered,
     AskMetrics,
     Broken,

@@ -9,8 +9,8 @@ from dsv4_trt.errors import BundleMismatch, ConfigError
 from dsv4_trt.runtime.bundle import Bundle
 from dsv4_trt.runtime.llm_open import choose_bundle, choose_tokenizer, limit_sizes, open_executor
 from dsv4_trt.runtime.open import device_for
+from dsv4_trt.runtime.server.executor_messages import EngineInfo
 from dsv4_trt.runtime.server.executor_process import Opened
-from dsv4_trt.runtime.server.messages import EngineInfo
 from dsv4_trt.runtime.server.serve_config import ServeConfig
 
 

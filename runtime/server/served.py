@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from dsv4_trt.errors import Unavailable
 from dsv4_trt.runtime.chat.markup import Markup
 from dsv4_trt.runtime.server.engine_client import EngineClient
+from dsv4_trt.runtime.server.executor_messages import EngineInfo
 from dsv4_trt.runtime.server.failures import Failure, Refusal
-from dsv4_trt.runtime.server.messages import EngineInfo
 from dsv4_trt.runtime.server.serve_config import ServeConfig
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 

@@ -13,11 +13,11 @@ from dsv4_trt.runtime.sampling.sampling_params import MAX_LOGIT_BIAS
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.served import Served
-from dsv4_trt.runtime.server.start import in_thread_if_long, start
+from dsv4_trt.runtime.server.start_request import in_thread_if_long, start_request
 
 
 async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
-    """Run a turn; raises `RequestError` for one that can not be run, and what `start` does."""
+    """Run a turn; raises `RequestError` for one that can not be run, and what `start_request` does."""
     served.check_open()
     prompt_ids = await encode_turn(served, turn)
     guided = await in_thread_if_long(_size(turn), lambda: _guided(served, turn))
@@ -25,7 +25,7 @@ async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
     if turn.tools and turn.tool_choice.kind == "none":
         bias = {served.markup.dsml: -MAX_LOGIT_BIAS}  # tools stay in the prompt, and in its cache
         sampling["logit_bias"] = {**bias, **sampling.get("logit_bias", {})}
-    stream = await start(
+    stream = await start_request(
         served,
         prompt_ids,
         sampling,
@@ -33,7 +33,6 @@ async def start_chat(served: Served, turn: ChatTurn) -> ChatRun:
         parameter="messages",
         priority=turn.priority,
         cache_salt=turn.cache_salt,
-        timeout=turn.timeout,
     )
     thinking = begins_thinking(turn)
     calls = bool(turn.tools) and turn.tool_choice.kind != "none"

@@ -12,7 +12,7 @@ from dsv4_trt import __version__
 from dsv4_trt.errors import Unavailable
 from dsv4_trt.runtime.server.http_metrics import HttpMetrics
 from dsv4_trt.runtime.server.served import Served
-from dsv4_trt.runtime.server.start import start
+from dsv4_trt.runtime.server.start_request import start_request
 
 GENERATE_SECONDS = 60.0  # how long one token may take before `/health_generate` calls that ill
 
@@ -74,7 +74,7 @@ def routes(served: Served, metrics: HttpMetrics) -> APIRouter:
 
 async def _generate(served: Served) -> None:
     """Generate one token; raises what keeps it from coming."""
-    stream = await start(
+    stream = await start_request(
         served,
         [served.info.spec.bos_token_id],
         {"temperature": 0.0, "ignore_eos": True},

@@ -9,7 +9,7 @@ from typing import Any
 from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.server.served import Served
-from dsv4_trt.runtime.server.start import in_thread_if_long, start
+from dsv4_trt.runtime.server.start_request import in_thread_if_long, start_request
 from dsv4_trt.runtime.server.token_stream import TokenStream
 from dsv4_trt.runtime.text.prompt import encode_text
 from dsv4_trt.runtime.update import Update
@@ -108,14 +108,14 @@ async def start_text(
     max_tokens: int | None,
     **options: Any,
 ) -> TextRun:
-    """Continue a text, after a begin-of-sentence token, or token ids as they are; see `start`."""
+    """Continue a text, after a begin-of-sentence token, or token ids as they are; see `start_request`."""
     served.check_open()
     if isinstance(prompt, str):
         text = prompt
         prompt = await in_thread_if_long(
             len(text), lambda: encode_text(text, served.info.spec, served.tokenizer)
         )
-    stream = await start(
+    stream = await start_request(
         served, prompt, sampling, max_tokens=max_tokens, parameter="prompt", **options
     )
     return TextRun(stream)

@@ -45,7 +45,7 @@ ANSWERS = ERRORS | {
 
 def routes(served: Served) -> APIRouter:
     """The routes of one served model."""
-    router = APIRouter(tags=["Anthropic"])
+    router = APIRouter(tags=["anthropic"])
 
     @router.post("/v1/messages", responses=ANSWERS, response_model=None)
     async def create_message(body: MessagesRequest, request: Request) -> Response:

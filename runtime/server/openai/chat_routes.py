@@ -11,8 +11,8 @@ from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
-from dsv4_trt.runtime.server.openai.chat_objects import ChatCompletion, ChatCompletionChunk
-from dsv4_trt.runtime.server.openai.chat_protocol import ChatRequest
+from dsv4_trt.runtime.server.openai.chat_request import ChatRequest
+from dsv4_trt.runtime.server.openai.chat_response import ChatCompletion, ChatCompletionChunk
 from dsv4_trt.runtime.server.openai.chat_whole import whole_chat
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.served import Served

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsv4_trt.runtime.server.early_end import FINISHED, check_ended
 from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
-from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from dsv4_trt.runtime.server.openai.text_logprobs import TextLogprobWriter
 from dsv4_trt.runtime.server.openai.text_runs import TextRuns

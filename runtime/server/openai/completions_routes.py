@@ -10,8 +10,8 @@ from dsv4_trt.runtime.server.declared_answers import declared
 from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.completions_answer import CompletionAnswer
-from dsv4_trt.runtime.server.openai.completions_objects import Completion, CompletionChunk
-from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_response import Completion, CompletionChunk
 from dsv4_trt.runtime.server.openai.text_runs import TextRuns
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.sse import EventStream, answer_or_cancel

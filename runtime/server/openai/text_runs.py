@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from dsv4_trt.errors import RequestError
-from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.text_run import TextDelta, TextRun, start_text
 from dsv4_trt.runtime.text.surrogates import check_unicode

@@ -10,7 +10,7 @@ from dsv4_trt.runtime.chat.markers import ASSISTANT
 from dsv4_trt.runtime.server.declared_answers import declared
 from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.token_names import token_name
-from dsv4_trt.runtime.server.openai.tokenize_protocol import (
+from dsv4_trt.runtime.server.openai.tokenize_models import (
     DetokenizeAnswer,
     DetokenizeRequest,
     TokenizeAnswer,
@@ -19,8 +19,8 @@ from dsv4_trt.runtime.server.openai.tokenize_protocol import (
     TokenizeText,
 )
 from dsv4_trt.runtime.server.served import Served
-from dsv4_trt.runtime.server.start import in_thread_if_long
 from dsv4_trt.runtime.server.start_chat import encode_turn
+from dsv4_trt.runtime.server.start_request import in_thread_if_long
 from dsv4_trt.runtime.text.prompt import encode_text
 from dsv4_trt.runtime.text.surrogates import check_unicode
 

@@ -46,7 +46,7 @@ ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 def routes(served: Served) -> APIRouter:
     """The routes of one served model, with a store of their own."""
-    router = APIRouter(tags=["Responses"])
+    router = APIRouter(tags=["openai"])
     store = ResponseStore()
 
     @router.post("/v1/responses", responses=ANSWERS, response_model=None)

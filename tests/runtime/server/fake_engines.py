@@ -5,8 +5,8 @@ import time
 
 from dsv4_trt.contract import ENCODER_REVISION
 from dsv4_trt.errors import ConfigError
+from dsv4_trt.runtime.server.executor_messages import EngineInfo
 from dsv4_trt.runtime.server.executor_process import Opened
-from dsv4_trt.runtime.server.messages import EngineInfo
 from tests.runtime.executor.serving import Serving
 
 DEADLY_TOKEN = 63  # a prompt that begins with it ends the process in the next step

@@ -17,7 +17,7 @@ from dsv4_trt.runtime.metrics import Metrics
 from dsv4_trt.runtime.request import check_request
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.server.executor_process import Opened
-from dsv4_trt.runtime.server.messages import EngineInfo
+from dsv4_trt.runtime.server.executor_messages import EngineInfo
 from dsv4_trt.runtime.text.text_stream import TextStream
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 from dsv4_trt.runtime.update import Update

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.error_handlers import invalid_failure
-from dsv4_trt.runtime.server.openai.chat_protocol import ChatRequest
+from dsv4_trt.runtime.server.openai.chat_request import ChatRequest
 
 HI = [{"role": "user", "content": "Hi"}]
 WEATHER = {

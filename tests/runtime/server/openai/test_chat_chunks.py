@@ -11,7 +11,7 @@ from dsv4_trt.runtime.server.failures import Refusal
 from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions
 from dsv4_trt.runtime.server.openai.chat_deltas import deltas
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
-from dsv4_trt.runtime.server.openai.chat_objects import ChatChoice, ChatCompletionChunk
+from dsv4_trt.runtime.server.openai.chat_response import ChatChoice, ChatCompletionChunk
 from dsv4_trt.runtime.server.openai.chat_whole import chat_choice
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
 from tests.runtime.server.openai.bodies import accepts

@@ -10,8 +10,8 @@ from dsv4_trt.runtime.sampling.guided_decoding import GuidedDecodingParams
 from dsv4_trt.runtime.server.failures import Refusal
 from dsv4_trt.runtime.server.openai import text_runs
 from dsv4_trt.runtime.server.openai.completions_answer import CompletionAnswer
-from dsv4_trt.runtime.server.openai.completions_objects import Completion, CompletionChunk
-from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
+from dsv4_trt.runtime.server.openai.completions_response import Completion, CompletionChunk
 from dsv4_trt.runtime.server.openai.text_runs import TextRuns
 from dsv4_trt.runtime.server.text_run import TextDelta
 from tests.runtime.server.openai.bodies import accepts, refusal

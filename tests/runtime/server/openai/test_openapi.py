@@ -3,8 +3,8 @@
 import pytest
 from fastapi import FastAPI
 
-from dsv4_trt.runtime.server.openai.chat_protocol import ChatRequest
-from dsv4_trt.runtime.server.openai.completions_protocol import CompletionRequest
+from dsv4_trt.runtime.server.openai.chat_request import ChatRequest
+from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
 from dsv4_trt.runtime.server.openai.routes import routes
 
 BODIES = {"ChatRequest": ChatRequest, "CompletionRequest": CompletionRequest}

@@ -17,7 +17,7 @@ LONG_TEXT = 20_000  # characters; encoding more takes a thread, so that other st
 T = TypeVar("T")
 
 
-async def start(
+async def start_request(
     served: Served,
     prompt_ids: list[int],
     sampling: dict[str, Any],
