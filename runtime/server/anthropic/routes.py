@@ -20,7 +20,7 @@ from dsv4_trt.runtime.server.anthropic.response_models import (
     MessageAnswer,
     TokensCount,
 )
-from dsv4_trt.runtime.server.anthropic.turn import chat_turn
+from dsv4_trt.runtime.server.anthropic.turn import chat_turn, prompt_turn
 from dsv4_trt.runtime.server.client_names import in_client_names
 from dsv4_trt.runtime.server.failures import Failure, anthropic_body
 from dsv4_trt.runtime.server.json_answer import json_answer, named_event
@@ -64,7 +64,7 @@ def routes(served: Served) -> APIRouter:
     async def count_tokens(body: CountTokensRequest) -> TokensCount:
         """Count the tokens of a prompt."""
         _check_model(served, body.model)
-        turn = chat_turn(body)
+        turn = prompt_turn(body)
         with in_client_names(turn.messages, prompt="messages", guided=_guided_name(body)):
             return TokensCount(input_tokens=len(await encode_turn(served, turn)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dsv4_trt.errors import RequestError
@@ -20,12 +21,18 @@ from dsv4_trt.runtime.server.chat_turn import ChatTurn, ToolChoice, v4_effort
 from dsv4_trt.runtime.server.tools import check_tools, function_tool
 
 
-def chat_turn(body: Prompt) -> ChatTurn:
+def chat_turn(body: MessagesRequest) -> ChatTurn:
     """What to ask of the model; raises `RequestError` for a conversation that can not be answered."""
+    turn = prompt_turn(body)
+    if turn.continue_final:
+        _check_prefill(body, turn.messages[-1])
+    return replace(turn, sampling=_sampling(body), max_tokens=body.max_tokens)
+
+
+def prompt_turn(body: Prompt) -> ChatTurn:
+    """A turn with what its prompt is made of; raises `RequestError` for what makes none."""
     messages = v4_messages(body.messages)
     is_prefill = messages[-1]["role"] == "assistant"
-    if is_prefill and isinstance(body, MessagesRequest):
-        _check_prefill(body, messages[-1])
     choice = _tool_choice(body.tool_choice)
     check_tools([tool.name for tool in body.tools], choice, "tools[{}].name")
     return ChatTurn(
@@ -39,8 +46,6 @@ def chat_turn(body: Prompt) -> ChatTurn:
         thinking=_thinks(body, messages[-1] if is_prefill else None),
         effort=v4_effort(body.output_config.effort if body.output_config else None),
         continue_final=is_prefill,
-        sampling=_sampling(body) if isinstance(body, MessagesRequest) else {},
-        max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
         **_format(body.output_config),
     )
 

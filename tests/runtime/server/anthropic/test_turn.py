@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from dsv4_trt.errors import RequestError
 from dsv4_trt.runtime.server.anthropic.request_models import CountTokensRequest, MessagesRequest
-from dsv4_trt.runtime.server.anthropic.turn import chat_turn
+from dsv4_trt.runtime.server.anthropic.turn import chat_turn, prompt_turn
 from dsv4_trt.runtime.server.chat_turn import ToolChoice
 from dsv4_trt.runtime.server.client_names import PATH
 from dsv4_trt.runtime.server.error_handlers import invalid_failure
@@ -310,6 +310,6 @@ def test_a_prefill_without_reasoning_is_refused_only_where_thinking_is_asked_for
 
 def test_counting_needs_no_max_tokens_and_no_answerable_end():
     given = {"model": "tiny", "messages": [user("a"), assistant(use("t1"))]}
-    turn = chat_turn(CountTokensRequest.model_validate(given))
+    turn = prompt_turn(CountTokensRequest.model_validate(given))
     assert turn.max_tokens is None
     assert turn.messages[1]["tool_calls"][0]["id"] == "t1"
