@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import count
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
@@ -63,7 +62,7 @@ class Service:
         """End what runs as "cancelled", and the engine."""
         self._is_closing.set()
         self._llm.shutdown()
-        for run in list(self._each_run()):
+        for run in self._running():
             run.join(END_SECONDS)
         self._watcher.join(END_SECONDS)
 
@@ -119,7 +118,7 @@ class Service:
                 self._show()
             if self._is_closing.wait(WATCH_SECONDS):
                 return
-            for run in self._each_run():
+            for run in self._running():
                 if run.client_has_left():
                     run.cancel()
 
@@ -132,10 +131,9 @@ class Service:
             self._backend.Logger.log_error(f"dsv4-trt: metrics are shown no more: {error!r}")
             self._gauges = None
 
-    def _each_run(self) -> Iterator[Run]:
+    def _running(self) -> list[Run]:
         with self._lock:
-            runs = list(self._runs)
-        yield from runs
+            return list(self._runs)
 
     def _forget(self, run: Run) -> None:
         with self._lock:
