@@ -133,6 +133,8 @@ def failure_response(failure: Failure, scope: Any) -> Response:
     else:
         body = openai_body(failure)
     headers = {} if failure.retry_after is None else {"retry-after": str(failure.retry_after)}
+    if failure.status in (408, 413):
+        headers["connection"] = "close"  # the rest of the body is not waited for
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
     text = json.dumps(body)  # in ASCII: a message may repeat a lone surrogate

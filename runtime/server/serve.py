@@ -141,8 +141,8 @@ class Server(uvicorn.Server):
         if self._served.is_draining:
             self.force_exit = self.should_exit = True
             return
+        self._served.is_draining = True  # first: the second may come while this one is dealt with
         log.info("draining", extra={"signal": signal.Signals(sig).name})
-        self._served.is_draining = True
         self._draining = self._loop.create_task(self._drain())
 
     def give_up(self, error: Exception) -> None:
