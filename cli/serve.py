@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dsv4_trt.runtime.server.serve_config import ServeConfig
 
 
+API_KEY = "DSV4_API_KEY"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -26,7 +28,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 @option("--host", help="Address to listen at; default localhost, 0.0.0.0 = all.")
 @option("--port", type=int, help="Port; default 8000, 0 = a free one.")
 @option("--served_model_name", help="Name of the model; default the bundle's folder.")
-@option("--api_key", envvar="DSV4_API_KEY", help="Asked of every client; or in DSV4_API_KEY.")
+@option("--api_key", help="Asked of every client; or in DSV4_API_KEY.")
 @option("--max_batch_size", type=int, help="Sequences that run together; default as built.")
 @option("--max_num_tokens", type=int, help="Tokens of a step; default as built.")
 @option("--max_seq_len", type=int, help="Tokens of prompt and answer; default as built.")
@@ -41,7 +43,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 @option("--max_queue_size", type=int, help="Sequences that may wait; default 1024.")
 @option("--max_request_bytes", type=int, help="Of a request's body; default 32 MiB.")
 @option("--request_timeout", type=float, help="Seconds a request may run; default 3600.")
-@option("--drain_timeout", type=float, help="Seconds that running requests get at the end.")
+@option(
+    "--drain_timeout", type=float, help="Seconds that running requests get at the end; default 60."
+)
 @option("--body_timeout", type=float, help="Seconds a client may take to send; default 30.")
 @option("--log_level", type=click.Choice(LOG_LEVELS), help="Default info.")
 @option("--log_format", type=click.Choice(["text", "json"]), help="Default text.")
@@ -61,7 +65,10 @@ def command(config: Path | None, **given: Any) -> None:
         if str(error.name).startswith("dsv4_trt"):
             raise
         raise MissingDependency(str(error.name), "serve", "dsv4-trt serve") from error
-    options = read_config(config, {k: v for k, v in given.items() if v is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    if API_KEY in os.environ:  # an empty one is refused, not taken for none
+        given.setdefault("api_key", os.environ[API_KEY])
+    options = read_config(config, given)
     with signals_unwind():
         serve(
             options,

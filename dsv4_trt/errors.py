@@ -20,6 +20,8 @@ Messages say what was found, what was expected and what to do. Callers classify 
 
 from __future__ import annotations
 
+import sys
+
 
 class Dsv4Error(Exception):
     """Base of all our errors; the command line prints it as one line and exits with 1."""
@@ -87,7 +89,7 @@ class MissingDependency(Dsv4Error):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed; "
-            f"install it with: pip install 'dsv4-trt[{extra}]'"
+            f"install it with: {sys.executable} -m pip install 'dsv4-trt[{extra}]'"
         )
         self.package = package
         self.extra = extra

@@ -35,6 +35,7 @@ What to run next (. .venv/bin/activate first, or write .venv/bin/dsv4-trt):
 
   dsv4-trt inspect demo/engine
   dsv4-trt generate --engine_dir demo/engine --prompt "$prompt" --temperature 0 --logprobs 3
+  dsv4-trt serve --engine_dir demo/engine        (needs the extra: .venv/bin/pip install -e '.[serve]')
   dsv4-trt convert --model_dir YOUR_CHECKPOINT --output_dir CKPT --tp_size 8 --dry-run
   dsv4-trt doctor
 TEXT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import httpx
 
 from dsv4_trt.errors import ConfigError
@@ -31,7 +33,7 @@ class RemoteEncoder:
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         try:
             answer = self._client.post(self._url, json=body)
-            answer.raise_for_status()
+            _check(answer)
             return [int(token) for token in answer.json()["tokens"]]
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
             raise ConfigError(
@@ -51,10 +53,20 @@ def served_model(base_url: str, api_key: str | None) -> str:
             "name another one with --base_url"
         ) from error
     try:
-        answer.raise_for_status()
+        _check(answer)
         return str(answer.json()["data"][0]["id"])
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
-            f"{url} names no model ({type(error).__name__}: {error}); name it with --model, and a key "
-            "with --api_key if the server wants one"
+            f"{url} names no model ({type(error).__name__}: {error}); name it with --model"
         ) from error
+
+
+def _check(answer: httpx.Response) -> None:
+    """Raise `ConfigError` for what the server refuses, in its own words."""
+    if answer.status_code == 401:
+        raise ConfigError(f"{answer.url} wants an API key, or another one: give it with --api_key")
+    if answer.is_client_error:
+        with suppress(ValueError, LookupError, TypeError):  # else the status has to do
+            said = answer.json()["error"]["message"]
+            raise ConfigError(f"{answer.url} answers {answer.status_code}: {said}")
+    answer.raise_for_status()

@@ -9,9 +9,10 @@ _FAILURES = {
     "timeout": Failure(
         status=504,
         kind="timeout_error",
-        message="the answer was not complete when the request's time was up; ask for less, or raise "
-        "--request_timeout",
+        message="the answer was not complete when the request's time was up; ask for less, or stream it: "
+        "whoever runs the server can raise --request_timeout",
         code="timeout",
+        is_final=True,
     ),
     "cancelled": Failure(
         status=503,
@@ -24,7 +25,10 @@ _FAILURES = {
 
 
 def check_ended(finish_reason: str | None) -> str:
-    """The reason, if it is one of `FINISHED`; raises `Refusal` for an answer that ended otherwise."""
-    if finish_reason not in FINISHED:
+    """The reason, if it is one of `FINISHED`; raises `Refusal` for an answer that ended otherwise.
+
+    Not for "error": the run raises that itself, at its end.
+    """
+    if finish_reason not in (*FINISHED, "error"):
         raise Refusal(_FAILURES["timeout" if finish_reason == "timeout" else "cancelled"])
     return finish_reason

@@ -43,6 +43,9 @@ class Failure:
     parameter: str | None = None
     code: str | None = None
     retry_after: int | None = None  # seconds
+    is_final: bool = (
+        False  # the same request would end the same way: official clients send it again
+    )
 
 
 class Refusal(Exception):
@@ -135,6 +138,8 @@ def failure_response(failure: Failure, scope: Any) -> Response:
     headers = {} if failure.retry_after is None else {"retry-after": str(failure.retry_after)}
     if failure.status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not waited for
+    if failure.is_final:
+        headers["x-should-retry"] = "false"
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
     text = json.dumps(body)  # in ASCII: a message may repeat a lone surrogate

@@ -40,7 +40,7 @@ def open_served(config: ServeConfig) -> Opened:
         engine=bundle.build.engine,
         device=device,
         precision=config.precision,
-        identity=hashlib.sha256(manifest + repr(bundle.build).encode()).hexdigest()[:12],
+        identity=hashlib.sha256(manifest).hexdigest()[:12],
         encoder_revision=bundle.encoder_revision,
         pool_pages={str(b): count for b, count in executor.engine.plan.num_pages.items()},
     )

@@ -19,6 +19,7 @@ import uvicorn
 import uvloop
 
 from dsv4_trt.errors import BundleMismatch, ConfigError, EngineFault
+from dsv4_trt.runtime.bundle import open_bundle
 from dsv4_trt.runtime.chat.markup import Markup
 from dsv4_trt.runtime.server.app import make_app
 from dsv4_trt.runtime.server.engine_client import EngineClient
@@ -28,7 +29,7 @@ from dsv4_trt.runtime.server.logs import set_up_logs
 from dsv4_trt.runtime.server.open_served import open_served
 from dsv4_trt.runtime.server.serve_config import ServeConfig
 from dsv4_trt.runtime.server.served import Served
-from dsv4_trt.runtime.text.tokenizer import Tokenizer
+from dsv4_trt.runtime.text.tokenizer import TOKENIZER_FILE, Tokenizer
 
 POLL_SECONDS = 0.05
 KEEP_ALIVE_SECONDS = 75
@@ -67,7 +68,8 @@ def serve(
 def load_tokenizer(config: ServeConfig) -> Tokenizer:
     """The bundle's tokenizer, or the one named; a server can not do without."""
     folder = config.engine_dir if config.tokenizer is None else config.tokenizer
-    if not (folder / "tokenizer.json").exists():
+    if not (folder / TOKENIZER_FILE).exists():
+        open_bundle(config.engine_dir)  # what is wrong with that folder is said first
         raise BundleMismatch(
             f"{folder} has no tokenizer.json, and a server speaks text; name a folder that has one with "
             "--tokenizer"

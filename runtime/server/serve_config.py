@@ -103,7 +103,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} can not be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} can not be read as YAML: {error}") from error
     data = {} if data is None else data
     if not isinstance(data, dict):

@@ -69,9 +69,15 @@ class EngineOptions:
             precision=self.precision or "serving",
             checkpoint_dir=checkpoint_dir,
         )
-        limit_sizes(bundle, self.max_batch_size, self.max_num_tokens, self.max_seq_len)
+        sizes = (self.max_batch_size, self.max_num_tokens, self.max_seq_len)
+        longest = limit_sizes(bundle, *sizes).build.max_seq_len
         choose_tokenizer(self.tokenizer_dir, bundle)
         self._kv_cache_config().check()
+        if self.kv_cache_max_tokens is not None and self.kv_cache_max_tokens < longest:
+            raise ConfigError(
+                f"kv_cache_max_tokens is {self.kv_cache_max_tokens}, one sequence of max_seq_len {longest} "
+                "does not fit; give more, or a smaller --max_seq_len"
+            )
         if self.max_queue_size is not None and self.max_queue_size < 1:
             raise ConfigError(f"max_queue_size is {self.max_queue_size}; expected at least 1")
 

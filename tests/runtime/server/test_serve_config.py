@@ -53,5 +53,5 @@ def test_refusals_name_the_option(tmp_path, text, match):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.yaml can not be read"):
+    with pytest.raises(ConfigError, match=r"none\.yaml can not be read: No such file"):
         read_config(tmp_path / "none.yaml", {})
