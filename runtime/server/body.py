@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from dsv4_trt.errors import RequestError
 
 MAX_STOPS = 16  # stop strings of a request
+MAX_ITEMS = 10_000  # messages of a conversation, and parts of a message
 
 
 def _check_json(value: dict[str, Any]) -> dict[str, Any]:

@@ -83,8 +83,11 @@ class ChatRun:
 
     def _take(self, updates: list[Update]) -> Iterable[ChatDelta]:
         ends = updates[-1].finish_reason if updates[-1].finished else None
+        news: dict[int, list[Update]] = {}
+        for update in updates:
+            news.setdefault(update.index, []).append(update)
         for sequence in self._sequences:
-            own = [u for u in updates if u.index == sequence.index]
+            own = news.get(sequence.index, [])
             if (own or ends) and not sequence.has_ended:
                 yield sequence.take(own, ends)
 

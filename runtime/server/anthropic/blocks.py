@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, Tag
 
-from dsv4_trt.runtime.server.body import Body, JsonObject, by_field, refuse_unknown
+from dsv4_trt.runtime.server.body import MAX_ITEMS, Body, JsonObject, by_field, refuse_unknown
 
 
 class TextBlock(Body):
@@ -46,7 +46,9 @@ def _as_blocks(value: object) -> object:
 
 Text: TypeAlias = Annotated[TextBlock, refuse_unknown("a block", ("text",))]
 Texts: TypeAlias = Annotated[
-    list[Text], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Text])
+    list[Text],
+    Field(max_length=MAX_ITEMS, fail_fast=True),
+    BeforeValidator(_as_blocks, json_schema_input_type=str | list[Text]),
 ]
 
 
@@ -78,7 +80,9 @@ Block: TypeAlias = Annotated[
     refuse_unknown("a block", ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")),
 ]
 Blocks: TypeAlias = Annotated[
-    list[Block], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block])
+    list[Block],
+    Field(max_length=MAX_ITEMS, fail_fast=True),
+    BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block]),
 ]
 
 

@@ -46,22 +46,30 @@ def v4_messages(messages: list[Message]) -> list[dict[str, Any]]:
             _add_assistant(made, message, called, path)
         else:
             made += _user_side(message, called, path)
-    return made
+    return [_joined(message) for message in made]
+
+
+def _joined(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose texts, if they are the assistant's, are one each."""
+    if message["role"] != "assistant":
+        return message
+    names = ("content", "reasoning_content")
+    return message | {name: "".join(message[name]) for name in names}
 
 
 def _add_assistant(
     made: list[dict[str, Any]], message: Message, called: set[str], path: str
 ) -> None:
     if not made or made[-1]["role"] != "assistant":
-        empty = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
+        empty = {"role": "assistant", "content": [], "reasoning_content": [], "tool_calls": []}
         made.append(empty | {PATH: path})
     turn = made[-1]
     for index, block in enumerate(message.content):
         match block:
             case TextBlock():
-                turn["content"] += block.text
+                turn["content"].append(block.text)
             case ThinkingBlock():
-                turn["reasoning_content"] += block.thinking or unseal(block.signature) or ""
+                turn["reasoning_content"].append(block.thinking or unseal(block.signature) or "")
             case RedactedThinkingBlock():
                 pass  # of another model: nothing that V4 could read
             case ToolUseBlock():

@@ -8,6 +8,7 @@ from pydantic import Field, Tag
 
 from dsv4_trt.runtime.server.anthropic.blocks import Message, Texts
 from dsv4_trt.runtime.server.body import (
+    MAX_ITEMS,
     MAX_STOPS,
     Body,
     JsonObject,
@@ -110,7 +111,7 @@ class Prompt(Body):
     }
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)
     system: Texts = Field(default_factory=list)
     tools: list[Annotated[Tool, refuse_unknown("a tool", ("custom",))]] = Field(
         default_factory=list, max_length=MAX_TOOLS

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from dsv4_trt.runtime.chat.markers import PARAGRAPH
-from dsv4_trt.runtime.server.body import Body, by_field, by_kind
+from dsv4_trt.runtime.server.body import MAX_ITEMS, Body, by_field, by_kind
 
 
 def _only_text(kind: object) -> object:
@@ -33,7 +33,8 @@ class TextPart(Body):
 
 
 Content: TypeAlias = Annotated[
-    Annotated[str, Tag("string?")] | Annotated[list[TextPart], Tag("array?")],
+    Annotated[str, Tag("string?")]
+    | Annotated[list[TextPart], Field(max_length=MAX_ITEMS, fail_fast=True), Tag("array?")],
     by_kind("a text or a list of text parts"),
 ]
 

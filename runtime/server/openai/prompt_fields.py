@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from dsv4_trt.errors import RequestError
+from dsv4_trt.runtime.server.body import MAX_ITEMS
 from dsv4_trt.runtime.server.chat_turn import ChatTurn
 from dsv4_trt.runtime.server.openai.chat_messages import AssistantMessage, Message
 from dsv4_trt.runtime.server.openai.structured_fields import StructuredFields
@@ -15,7 +16,7 @@ from dsv4_trt.runtime.server.openai.tool_fields import ToolFields
 class PromptFields(ToolFields, ThinkingFields, StructuredFields):
     """What a prompt is made of."""
 
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 

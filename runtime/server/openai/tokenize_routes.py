@@ -39,7 +39,10 @@ def routes(served: Served) -> APIRouter:
             token_ids = await _text_ids(served, body)
         names = None
         if body.return_token_strs:
-            names = [token_name(served.tokenizer.token_bytes(i)) for i in token_ids]
+            names = await in_thread_if_long(
+                len(token_ids),
+                lambda: [token_name(served.tokenizer.token_bytes(i)) for i in token_ids],
+            )
         return json_answer(
             {
                 "count": len(token_ids),

@@ -37,11 +37,20 @@ def v4_messages(
 
 
 class History:
-    """Messages so far; those it was given are copied before they grow."""
+    """Messages so far. Those it was given stay as they are; what grows is joined once, at its end."""
 
     def __init__(self, past: Sequence[dict[str, Any]]) -> None:
-        self.messages = list(past)
+        self._messages = list(past)
+        self._system: list[str] = []  # texts of the system message, while nothing else has come
+        self._answer: dict[str, list[Any]] = {}  # pieces of the assistant's turn that is open
+        self._path = ""  # of the message that is open
         self._called = {call["id"] for message in past for call in message.get("tool_calls", ())}
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All of them; what was open has ended."""
+        self._close()
+        return self._messages
 
     def add(self, item: Item, path: str) -> None:
         """Add one item."""
@@ -62,24 +71,41 @@ class History:
 
     def _add_text(self, item: MessageItem, path: str) -> None:
         text = joined(item.content)
-        if item.role == "user" or len(self.messages) > 1 or self._role(0) not in (None, "system"):
+        if item.role == "user" or self._messages or self._answer:
             self.messages.append({"role": "user", "content": text, PATH: path})
-        elif self.messages:
-            text = self.messages[0]["content"] + PARAGRAPH + text
-            self.messages[0] = self.messages[0] | {"content": text}
         else:
-            self.messages.append({"role": "system", "content": text, PATH: path})
+            self._path = self._path if self._system else path
+            self._system.append(text)
 
     def _assistant(self, path: str, **more: Any) -> None:
         """Add to the assistant's turn, which begins here unless the last message is one."""
-        turn = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
-        turn = turn | {PATH: path}
-        if self._role(-1) == "assistant":
-            turn = self.messages.pop()
-        self.messages.append(turn | {name: turn[name] + value for name, value in more.items()})
+        if not self._answer:
+            messages = self.messages
+            names = ("content", "reasoning_content", "tool_calls")
+            self._answer, self._path = {name: [] for name in names}, path
+            if messages and messages[-1]["role"] == "assistant":
+                turn = messages.pop()
+                self._answer = {name: [turn[name]] for name in names}
+                self._path = turn.get(PATH, path)
+        for name, value in more.items():
+            self._answer[name].append(value)
 
-    def _role(self, place: int) -> str | None:
-        return self.messages[place]["role"] if self.messages else None
+    def _close(self) -> None:
+        """End the message that is open."""
+        if self._system:
+            text = PARAGRAPH.join(self._system)
+            self._messages.append({"role": "system", "content": text, PATH: self._path})
+            self._system = []
+        if self._answer:
+            calls = [call for some in self._answer["tool_calls"] for call in some]
+            turn = {
+                "role": "assistant",
+                "content": "".join(self._answer["content"]),
+                "reasoning_content": "".join(self._answer["reasoning_content"]),
+                "tool_calls": calls,
+            }
+            self._messages.append(turn | {PATH: self._path})
+            self._answer = {}
 
     def _add_call(self, item: CallItem, path: str) -> None:
         if item.call_id in self._called:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, Tag
 
-from dsv4_trt.runtime.server.body import Body, by_field, refuse_unknown
+from dsv4_trt.runtime.server.body import MAX_ITEMS, Body, by_field, refuse_unknown
 
 
 class TextPart(Body):
@@ -43,7 +43,9 @@ def _as_parts(value: object) -> object:
 
 
 Parts: TypeAlias = Annotated[
-    list[Part], BeforeValidator(_as_parts, json_schema_input_type=str | list[Part])
+    list[Part],
+    Field(max_length=MAX_ITEMS, fail_fast=True),
+    BeforeValidator(_as_parts, json_schema_input_type=str | list[Part]),
 ]
 
 
@@ -133,5 +135,7 @@ def _as_items(value: object) -> object:
 
 
 Items: TypeAlias = Annotated[
-    list[Item], BeforeValidator(_as_items, json_schema_input_type=str | list[Item])
+    list[Item],
+    Field(max_length=MAX_ITEMS, fail_fast=True),
+    BeforeValidator(_as_items, json_schema_input_type=str | list[Item]),
 ]

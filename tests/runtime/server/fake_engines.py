@@ -14,10 +14,16 @@ FAULTY_TOKEN = 62  # the executor itself fails
 
 
 def open_fake(options):
-    """`options`: "refuse" raises, "exit" ends the process, "step_seconds" slows steps down."""
+    """`options`: "refuse" raises, "exit" ends the process, "step_seconds" slows steps down.
+
+    "exit_while" is a file that ends the process once, if it is there.
+    """
     if options.get("refuse"):
         raise ConfigError("the fake engine was told to refuse")
     if options.get("exit"):
+        os._exit(7)
+    if (file := options.get("exit_while")) is not None and file.exists():
+        file.unlink()
         os._exit(7)
     serving = Serving(**options.get("serving", {}))
     executor = serving.executor

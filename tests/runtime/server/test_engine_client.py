@@ -207,3 +207,51 @@ def test_stop_ends_what_runs_as_cancelled():
                 await client.submit(request(client.new_id(), [5]))
 
     asyncio.run(main())
+
+
+def test_a_death_while_it_starts_again_is_one_more_death(tmp_path):
+    async def main():
+        file = tmp_path / "exit"
+        async with running(exit_while=file) as client:
+            client.on_lost = pytest.fail
+            file.touch()
+            os.kill(client._link.process.pid, signal.SIGKILL)
+            await until(lambda: client.state == "restarting")
+            await until(lambda: client.state == "ready", 30)
+            assert not file.exists()
+            assert len(client._deaths) == 2
+
+    asyncio.run(main())
+
+
+def test_a_stop_while_it_starts_again_is_no_loss():
+    async def main():
+        async with running() as client:
+            client.on_lost = pytest.fail
+            first = client._link
+            os.kill(first.process.pid, signal.SIGKILL)
+            await until(lambda: client._link is not first, 30)
+            await client.stop()
+            await asyncio.sleep(0.2)
+            assert client.state == "stopped"
+
+    asyncio.run(main())
+
+
+def test_a_process_that_hangs_holds_up_nobody(monkeypatch):
+    monkeypatch.setattr(engine_client, "METRICS_SECONDS", 0.3)
+    monkeypatch.setattr("dsv4_trt.runtime.server.executor_link.KILL_SECONDS", 0.5)
+
+    async def main():
+        async with running() as client:
+            os.kill(client._link.process.pid, signal.SIGSTOP)
+            asks = [request(client.new_id(), [5] * 400, max_tokens=4) for _ in range(2000)]
+            tasks = [asyncio.create_task(client.submit(ask)) for ask in asks]
+            async with asyncio.timeout(5):
+                with pytest.raises(Unavailable, match="did not answer"):
+                    await client.metrics()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())

@@ -23,6 +23,7 @@ ERRORS = {
     "away": Unavailable("starting", retry_after=4),
     "fault": EngineFault("secret detail"),
     "bug": ArithmeticError("secret detail"),
+    "half": RequestError("a is \ud800", parameter="a\ud800"),
 }
 
 
@@ -70,6 +71,7 @@ def ask(method, path, *, options=(), **kwargs):
         ("away", 503, "service_unavailable", None, "unavailable"),
         ("fault", 500, "internal_error", None, None),
         ("bug", 500, "internal_error", None, None),
+        ("half", 400, "invalid_request_error", "a\\ud800", None),
     ],
 )
 def test_errors_in_the_shape_of_each_api(name, status, kind, param, code):
@@ -96,6 +98,9 @@ def test_errors_in_the_shape_of_each_api(name, status, kind, param, code):
         (b'{"size": 1', None, "the body is no JSON"),
         (b"[1]", None, "the body is no JSON object"),
         (b"", None, "the body is missing"),
+        (b"[" * 100_000, None, "nests too deep"),
+        (b'{"size": "\xff"}', None, "no UTF-8"),
+        (b'{"size": ' + b"9" * 5000 + b"}", None, "too many digits"),
     ],
 )
 def test_an_illegal_body_names_its_field(body, param, match):
@@ -189,9 +194,7 @@ def test_metrics_count_by_route():
     metrics = HttpMetrics()
     metrics.count("GET", "/v1/models", 200, 0.2)
     text = metrics.text(None).decode()
-    assert (
-        'dsv4_http_requests_total{method="GET",route="/v1/models",status="200"} 1.0' in text
-    )
+    assert 'dsv4_http_requests_total{method="GET",route="/v1/models",status="200"} 1.0' in text
     assert "_created" not in text
 
 
