@@ -111,8 +111,8 @@ def refuse_unknown(what: str, known: tuple[str, ...]) -> BeforeValidator:
         if isinstance(kind, str) and kind not in known:
             raise PydanticCustomError(
                 "unsupported_type",
-                "{what} of type '{kind}' is not supported; expected {known}",
-                {"what": what, "kind": kind, "known": ", ".join(known)},
+                "{what} of type {kind} is not supported; expected {known}",
+                {"what": what, "kind": repr(kind), "known": ", ".join(known)},
             )
         return value
 

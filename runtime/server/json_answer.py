@@ -13,9 +13,14 @@ def dumped(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
+def encoded(text: str) -> bytes:
+    r"""JSON text as bytes; half a surrogate pair becomes the escape, `\ud800`, that it came as."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def json_answer(data: object) -> Response:
     """Plain JSON data as an answer."""
-    return Response(dumped(data), media_type="application/json")
+    return Response(encoded(dumped(data)), media_type="application/json")
 
 
 def named_event(data: dict[str, Any]) -> str:

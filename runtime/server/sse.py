@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dsv4_trt.runtime.server.failures import Failure, failure_of
+from dsv4_trt.runtime.server.json_answer import encoded
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ class EventStream(Response):
 
     async def _send(self, chunk: str, send: Send) -> None:
         self._sending_since = self._last_sent = asyncio.get_running_loop().time()
-        await send({"type": "http.response.body", "body": chunk.encode("utf-8"), "more_body": True})
+        await send({"type": "http.response.body", "body": encoded(chunk), "more_body": True})
         self._sending_since = None
 
 

@@ -1,5 +1,6 @@
 """Bodies that are legal JSON and meant to hold a server up: refused early, or read in linear time."""
 
+import json
 import time
 
 import pytest
@@ -8,6 +9,8 @@ from pydantic import ValidationError
 from dsv4_trt.runtime.server.anthropic.request_models import MessagesRequest
 from dsv4_trt.runtime.server.anthropic.turn import chat_turn
 from dsv4_trt.runtime.server.body import MAX_ITEMS
+from dsv4_trt.runtime.server.error_handlers import invalid_failure
+from dsv4_trt.runtime.server.json_answer import json_answer
 from dsv4_trt.runtime.server.openai.chat_request import ChatRequest
 from dsv4_trt.runtime.server.responses.history import v4_messages
 from dsv4_trt.runtime.server.responses.request_models import ResponseRequest
@@ -83,3 +86,30 @@ def test_messages_in_a_row_of_anthropic_are_joined_in_linear_time():
     assert time.perf_counter() - begun < SECONDS
     assert [message["role"] for message in turn.messages] == ["user", "assistant", "user"]
     assert turn.messages[1]["content"] == PIECE * (MAX_ITEMS - 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (ResponseRequest, {"input": [{"type": "\ud800"}]}),
+        (ResponseRequest, {"input": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        (ResponseRequest, {"input": "x", "tools": [{"type": "\ud800"}]}),
+        (ResponseRequest, {"input": "x", "tool_choice": {"type": "\ud800"}}),
+        (MessagesRequest, {"messages": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        (ChatRequest, {"messages": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        (ChatRequest, {"messages": [{"role": "\ud800"}]}),
+    ],
+)
+def test_a_word_that_is_no_unicode_can_be_told(model, given):
+    with pytest.raises(ValidationError) as found:
+        model.model_validate({"model": "m", "max_tokens": 1} | given)
+    message = invalid_failure(found.value.errors()).message
+    assert r"\ud800" in message
+    message.encode("utf-8")
+
+
+def test_what_a_client_gets_back_is_json_with_its_own_escapes():
+    data = {"metadata": {"a": "\ud800 \u00e9"}}
+    answer = json_answer(data)
+    assert json.loads(answer.body) == data
+    assert answer.headers["content-length"] == str(len(answer.body))
