@@ -51,13 +51,13 @@ def live_server(engine_dir, *options, command=None, env=()):
     """
     begin = command or [sys.executable, "-c", "from dsv4_trt.cli.main import main; main()", "serve"]
     arguments = [*begin, "--engine_dir", engine_dir, "--port", 0, *options]
-    root = Path(__file__).parents[3]
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [str(argument) for argument in arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root), **dict(env)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **dict(env)},
     )
     server = LiveServer(process, "")
     reader = threading.Thread(target=_keep, args=(process.stderr, server.log), daemon=True)
