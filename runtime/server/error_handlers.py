@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from reprlib import Repr
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -44,13 +45,20 @@ def invalid_failure(errors: Sequence[Any]) -> Failure:
         parameter = None
     else:
         parameter = _path(first["loc"])
-        found = "" if first["type"] == "missing" else f"{first.get('input')!r}"[:MAX_SHOWN]
+        found = "" if first["type"] == "missing" else _shown(first.get("input"))
         message = f"{parameter or 'the body'} is {found or 'missing'}: {first['msg']}"
         if len(errors) > 1:
             message += f" (and {len(errors) - 1} more like this)"
     return Failure(
         status=400, kind="invalid_request_error", message=message, parameter=parameter or None
     )
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value, in time that does not grow with it."""
+    short = Repr()
+    short.maxstring = short.maxlong = short.maxother = MAX_SHOWN
+    return short.repr(value)[:MAX_SHOWN]
 
 
 def _path(loc: Sequence[str | int]) -> str:

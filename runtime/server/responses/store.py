@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_RESPONSES = 4096
-MAX_BYTES = 256 << 20  # of text; each response counts its whole conversation
+MAX_BYTES = 256 << 20  # of memory, about; each response counts its whole conversation
+PART_BYTES = 1024  # what a message or item takes besides its texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +23,10 @@ class Stored:
 
     @property
     def num_bytes(self) -> int:
-        """Size of its texts, about."""
+        """Its size in memory, about: many small messages take more than their texts."""
         parts = [*self.messages, *self.response["output"]]
-        return sum(len(str(value)) for part in parts for value in part.values())
+        texts = sum(len(str(value)) for part in parts for value in part.values())
+        return texts + PART_BYTES * len(parts)
 
 
 class ResponseStore:

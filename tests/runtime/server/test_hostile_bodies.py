@@ -108,6 +108,17 @@ def test_a_word_that_is_no_unicode_can_be_told(model, given):
     message.encode("utf-8")
 
 
+def test_an_illegal_value_is_shown_in_little_time():
+    with pytest.raises(ValidationError) as found:
+        ChatRequest.model_validate({"messages": [{"role": "user", "content": "x" * 100}] * 100_000})
+    errors = found.value.errors()
+    begun = time.perf_counter()
+    message = invalid_failure(errors).message
+    assert time.perf_counter() - begun < 0.05
+    assert message.startswith("messages is [{'content': 'x")
+    assert len(message) < 400
+
+
 def test_what_a_client_gets_back_is_json_with_its_own_escapes():
     data = {"metadata": {"a": "\ud800 \u00e9"}}
     answer = json_answer(data)

@@ -1,6 +1,6 @@
 """The store of responses is bounded, and forgets the one that was not used for longest."""
 
-from dsv4_trt.runtime.server.responses.store import ResponseStore, Stored
+from dsv4_trt.runtime.server.responses.store import PART_BYTES, ResponseStore, Stored
 
 
 def stored(number, size=0):
@@ -37,13 +37,19 @@ def test_the_one_that_was_not_used_for_longest_goes_first():
 
 
 def test_bytes_are_bounded_and_given_back():
-    store = ResponseStore(max_bytes=3000)
+    store = ResponseStore(max_bytes=3000 + 4 * PART_BYTES)
     for number in range(100):
         store.put(stored(number, 1000))
         assert len(store) <= 2
-    store.put(stored(100, 4000))  # too large: not kept, and nothing else lost for it
+    store.put(stored(100, 4000 + 4 * PART_BYTES))  # too large: not kept, and nothing else lost for it
     assert store.get("resp_100") is None
     assert store.get("resp_99") is not None
     for number in range(101):
         store.drop(f"resp_{number}")
     assert store._num_bytes == len(store) == len(store._items) == 0
+
+
+def test_many_small_messages_count_as_what_they_take():
+    messages = [{"role": "user", "content": "x"}] * 1000
+    many = Stored(response={"id": "resp_1", "output": []}, messages=messages)
+    assert many.num_bytes > 1000 * PART_BYTES
