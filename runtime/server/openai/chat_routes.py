@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dsv4_trt.runtime.server.client_names import in_client_names
 from dsv4_trt.runtime.server.declared_answers import declared
-from dsv4_trt.runtime.server.json_answer import json_answer
+from dsv4_trt.runtime.server.json_answer import token_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.chat_chunks import ChatChunks, ChunkOptions
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
@@ -48,6 +48,7 @@ def routes(served: Served) -> APIRouter:
             )
             return EventStream(run, ChatChunks(head, run, options).events(), error_chunk)
         whole = whole_chat(head, run, logprobs=logprobs, token_ids=token_ids)
-        return json_answer(await answer_or_cancel(request, run, whole))
+        found = await answer_or_cancel(request, run, whole)
+        return await token_answer(found, run.completion_tokens * (1 + (body.top_logprobs or 0)))
 
     return router

@@ -7,6 +7,7 @@ from typing import Any
 from dsv4_trt.runtime.server.chat_answer import ChatAnswer
 from dsv4_trt.runtime.server.chat_run import ChatRun
 from dsv4_trt.runtime.server.early_end import check_ended
+from dsv4_trt.runtime.server.json_answer import aside_if_many
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead
 from dsv4_trt.runtime.server.openai.chat_deltas import new_call_id
 from dsv4_trt.runtime.server.openai.chat_logprobs import ChatLogprobWriter
@@ -21,7 +22,10 @@ async def whole_chat(
     for answer in answers:
         check_ended(answer.finish_reason)
     found = head.of("chat.completion")
-    found["choices"] = [chat_choice(a, logprobs=logprobs, token_ids=token_ids) for a in answers]
+    found["choices"] = await aside_if_many(
+        run.completion_tokens,
+        lambda: [chat_choice(a, logprobs=logprobs, token_ids=token_ids) for a in answers],
+    )
     found["usage"] = usage(run)
     if token_ids:
         found["prompt_token_ids"] = run.prompt_ids

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from dsv4_trt.runtime.server.early_end import FINISHED, check_ended
+from dsv4_trt.runtime.server.json_answer import aside_if_many
 from dsv4_trt.runtime.server.openai.answer_head import DONE, AnswerHead, EventWriter
 from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
 from dsv4_trt.runtime.server.openai.stream_fields import StreamOptions
@@ -34,7 +35,9 @@ class CompletionAnswer:
         """The `Completion` as plain JSON data."""
         deltas = await self._runs.whole()
         _check_ends(deltas)
-        choices = [self._choice(delta) for delta in deltas]
+        choices = await aside_if_many(
+            self._runs.completion_tokens, lambda: [self._choice(delta) for delta in deltas]
+        )
         return self._head.of(KIND) | {"choices": choices, "usage": usage(self._runs)}
 
     async def events(self) -> AsyncIterator[str]:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dsv4_trt.runtime.server.client_names import in_client_names
 from dsv4_trt.runtime.server.declared_answers import declared
-from dsv4_trt.runtime.server.json_answer import json_answer
+from dsv4_trt.runtime.server.json_answer import token_answer
 from dsv4_trt.runtime.server.openai.answer_head import AnswerHead, error_chunk
 from dsv4_trt.runtime.server.openai.completions_answer import CompletionAnswer
 from dsv4_trt.runtime.server.openai.completions_request import CompletionRequest
@@ -35,6 +35,7 @@ def routes(served: Served) -> APIRouter:
         answer = CompletionAnswer(AnswerHead.begin(served, "cmpl-"), runs, body, served.tokenizer)
         if body.stream:
             return EventStream(runs, answer.events(), error_chunk)
-        return json_answer(await answer_or_cancel(request, runs, answer.whole()))
+        found = await answer_or_cancel(request, runs, answer.whole())
+        return await token_answer(found, runs.completion_tokens * (1 + (body.logprobs or 0)))
 
     return router

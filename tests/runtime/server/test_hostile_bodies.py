@@ -1,5 +1,6 @@
 """Bodies that are legal JSON and meant to hold a server up: refused early, or read in linear time."""
 
+import asyncio
 import json
 import time
 
@@ -10,7 +11,7 @@ from dsv4_trt.runtime.server.anthropic.request_models import MessagesRequest
 from dsv4_trt.runtime.server.anthropic.turn import chat_turn
 from dsv4_trt.runtime.server.body import MAX_ITEMS
 from dsv4_trt.runtime.server.error_handlers import invalid_failure
-from dsv4_trt.runtime.server.json_answer import json_answer
+from dsv4_trt.runtime.server.json_answer import json_answer, token_answer
 from dsv4_trt.runtime.server.openai.chat_request import ChatRequest
 from dsv4_trt.runtime.server.responses.history import v4_messages
 from dsv4_trt.runtime.server.responses.request_models import ResponseRequest
@@ -124,3 +125,22 @@ def test_what_a_client_gets_back_is_json_with_its_own_escapes():
     answer = json_answer(data)
     assert json.loads(answer.body) == data
     assert answer.headers["content-length"] == str(len(answer.body))
+
+
+def test_an_answer_of_many_tokens_is_the_same_and_lets_others_go_on():
+    token = {"token": "\u00e9", "logprob": -0.5, "bytes": [195, 169]}
+    data = {"content": [token | {"top_logprobs": [token] * 20}] * 2000}
+
+    async def main():
+        work = asyncio.create_task(token_answer(data, 42_000))
+        turns, longest, last = 0, 0.0, time.perf_counter()
+        while not work.done():
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            turns, longest, last = turns + 1, max(longest, now - last), now
+        return await work, turns, longest
+
+    answer, turns, longest = asyncio.run(main())
+    assert answer.body == json_answer(data).body
+    assert turns > 5
+    assert longest < 0.5
