@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from dsv4_trt.runtime.llm import LLM, SamplingParams
+from dsv4_trt.runtime.llm import LLM, KvCacheConfig, SamplingParams
 from tests.runtime.server.live import live_server
 from tests.runtime.server.streams import open_stream, token_ids
 from tests.runtime.server.test_lifecycle import get, until
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.gpu
 
 PROMPTS = [[0, 100 + i, 200 + 3 * i, 300 + i] for i in range(16)]
 TOKENS = 12
+SHARE = "--kv_cache_free_gpu_memory_fraction"  # other engines run beside this one
 TOOL = {
     "type": "function",
     "function": {
@@ -32,7 +33,8 @@ TOOL = {
 
 @pytest.fixture(scope="module")
 def server(tiny_engine):
-    with live_server(tiny_engine, "--device", "cuda", "--served_model_name", "tiny") as live:
+    options = ("--device", "cuda", "--served_model_name", "tiny", SHARE, 0.05)
+    with live_server(tiny_engine, *options) as live:
         yield live
 
 
@@ -53,7 +55,7 @@ async def answer(server, body, path="/v1/chat/completions"):
 
 def test_each_prompt_brings_what_it_brings_an_llm(server, tiny_engine):
     params = SamplingParams(max_tokens=TOKENS, temperature=0, ignore_eos=True)
-    with LLM(tiny_engine, device="cuda") as llm:
+    with LLM(tiny_engine, device="cuda", kv_cache_config=KvCacheConfig(max_tokens=20_000)) as llm:
         alone = [llm.generate(prompt, params).outputs[0].token_ids for prompt in PROMPTS]
 
     async def one_by_one():
