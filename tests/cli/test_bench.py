@@ -239,8 +239,8 @@ def test_engines_refuse_before_weights_are_loaded(engine_dir, monkeypatch):
         bench("engine", "--engine_dir", engine_dir, "--input_len", 396, "--output_len", 5)
     with pytest.raises(ConfigError, match="batch size 100000 is above max_batch_size"):
         bench("engine", "--engine_dir", engine_dir, "--mode", "latency", "--batch_sizes", "100000")
+    args = ("--mode", "latency", "--batch_sizes", "2,4", "--num_requests", 6)
     with pytest.raises(ConfigError, match="num_requests 6 makes no whole batches of 4"):
-        args = ("--mode", "latency", "--batch_sizes", "2,4", "--num_requests", 6)
         bench("engine", "--engine_dir", engine_dir, *args)
     for args in (
         ("--batch_sizes", "0"),

@@ -1,6 +1,6 @@
 """An executor without an engine: what comes next is a function of the prompt and the position alone.
 
-Everything the server sees of an executor is there, text included, at a cost per token of a few microseconds,
+Everything the server sees of an executor is there, text included, at a few microseconds of cost a token,
 so that load falls on the server. Run as a module it is `dsv4-trt serve` over this executor.
 """
 
@@ -16,8 +16,8 @@ from dsv4_trt.presets import TINY
 from dsv4_trt.runtime.metrics import Metrics
 from dsv4_trt.runtime.request import check_request
 from dsv4_trt.runtime.sampling.row_state import SampledToken
-from dsv4_trt.runtime.server.executor_process import Opened
 from dsv4_trt.runtime.server.executor_messages import EngineInfo
+from dsv4_trt.runtime.server.executor_process import Opened
 from dsv4_trt.runtime.text.text_stream import TextStream
 from dsv4_trt.runtime.text.tokenizer import Tokenizer
 from dsv4_trt.runtime.update import Update
@@ -156,5 +156,7 @@ if __name__ == "__main__":
     import dsv4_trt.cli.serve
     import tests.runtime.server.fake_executor as importable
 
-    dsv4_trt.cli.serve.open_with_kernels = importable.open_fake  # by a name that the process can import
+    dsv4_trt.cli.serve.open_with_kernels = (
+        importable.open_fake
+    )  # by a name that the process can import
     command()

@@ -51,6 +51,22 @@ def test_a_head_without_end_is_refused(place, pieces):
     assert b"200 OK" in speak(place, HEALTH + b"connection: close\r\n\r\n")
 
 
+@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+@pytest.mark.parametrize("size", [1, 40, 10_000])
+def test_an_offer_of_another_protocol_is_passed_over(place, offer, size):
+    """As Java's client makes it; in pieces, with a body, and with a request behind it."""
+    body = b'{"prompt": "one two"}'
+    head = (
+        b"POST /tokenize HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, HTTP2-Settings\r\n"
+        b"content-type: application/json\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+    )
+    head += b"upgrade: %s\r\ncontent-length: %d\r\n\r\n" % (offer.encode(), len(body))
+    sent = head + body + HEALTH + b"connection: close\r\n\r\n"
+    found = speak(place, *(sent[at : at + size] for at in range(0, len(sent), size)))
+    assert b'"tokens"' in found
+    assert found.count(b"200 OK") == 2
+
+
 def test_a_large_head_and_a_pipelined_one_are_taken(place):
     large = HEALTH + b"a: " + b"x" * 50_000 + b"\r\n"
     found = speak(place, large + b"\r\n", large + b"connection: close\r\n\r\n", pause=0.1)

@@ -41,7 +41,9 @@ def test_bytes_are_bounded_and_given_back():
     for number in range(100):
         store.put(stored(number, 1000))
         assert len(store) <= 2
-    store.put(stored(100, 4000 + 4 * PART_BYTES))  # too large: not kept, and nothing else lost for it
+    store.put(
+        stored(100, 4000 + 4 * PART_BYTES)
+    )  # too large: not kept, and nothing else lost for it
     assert store.get("resp_100") is None
     assert store.get("resp_99") is not None
     for number in range(101):
