@@ -49,6 +49,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["state"]["abort"] = (
+            self.transport.abort
+        )  # to be rid of a client that takes nothing
         self._await_head()
 
     def on_headers_complete(self) -> None:

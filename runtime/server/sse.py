@@ -56,7 +56,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._run, self._chunks, self._error_chunk = run, chunks, error_chunk
         self._sending_since: float | None = None  # on the loop's clock; None = no send is under way
-        self._last_sent = 0.0
+        self._last_sent = asyncio.get_running_loop().time()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {
@@ -66,26 +66,33 @@ class EventStream(Response):
         }
         body = asyncio.create_task(self._send_all(start, send))
         gone = asyncio.create_task(wait_for_disconnect(receive))
+        life = asyncio.create_task(self._watch(send))
+        tasks = (body, gone, life)
         try:
-            await self._wait(body, gone, send)
+            await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
+            if life.done():
+                scope["state"]["abort"]()
+            elif body.done():
+                body.result()
         finally:
             self._run.cancel()
             note_usage(scope, self._run)
-            for task in (body, gone):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(body, gone, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait(self, body: asyncio.Task[None], gone: asyncio.Task[None], send: Send) -> None:
+    async def _watch(self, send: Send) -> None:
+        """Send comments into quiet streams; return once the client has taken nothing for too long."""
         clock = asyncio.get_running_loop().time
-        while not body.done() and not gone.done():
-            await asyncio.wait({body, gone}, timeout=QUIET_SECONDS, return_when="FIRST_COMPLETED")
+        while True:
+            await asyncio.sleep(QUIET_SECONDS)
             since = self._sending_since
             if since is not None and clock() - since > STALL_SECONDS:
                 return
-            if since is None and not body.done() and clock() - self._last_sent > QUIET_SECONDS:
-                await self._send(_COMMENT, send)
-        if body.done() and not gone.done():
-            body.result()
+            if since is None and clock() - self._last_sent > QUIET_SECONDS:
+                self._comment = asyncio.create_task(
+                    self._send(_COMMENT, send)
+                )  # may be what stalls
 
     async def _send_all(self, start: dict[str, Any], send: Send) -> None:
         await send(start)
