@@ -41,7 +41,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 @option("--device", type=click.Choice(["cpu", "cuda", "auto"]), help="Default auto.")
 @option("--precision", type=click.Choice(["serving", "exact"]), help="Default serving.")
 @option("--max_queue_size", type=int, help="Sequences that may wait; default 1024.")
-@option("--max_request_bytes", type=int, help="Of a request's body; default 32 MiB.")
+@option("--max_request_bytes", type=int, help="Of a request's body; default 16 MiB.")
 @option("--request_timeout", type=float, help="Seconds a request may run; default 3600.")
 @option(
     "--drain_timeout", type=float, help="Seconds that running requests get at the end; default 60."

@@ -39,7 +39,9 @@ class ServeConfig:
     tp_size: int | None = None  # None = as the bundle was converted; nothing else runs
     kv_cache_config: KvCacheConfig = field(default_factory=KvCacheConfig)
     max_queue_size: int = 1024  # sequences that may wait; above, requests get 429
-    max_request_bytes: int = 32 << 20  # of a request's body; above, 413
+    max_request_bytes: int = (
+        16 << 20
+    )  # of a request's body; above, 413. 1M tokens take 10 MB at most
     request_timeout: float = 3600.0  # seconds a request may run, waiting included
     body_timeout: float = 30.0  # seconds a client may take to send its body
     drain_timeout: float = 60.0  # seconds that running requests get after SIGTERM
@@ -102,7 +104,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _unique_keys())
     except OSError as error:
         raise ConfigError(f"{path} can not be read: {error.strerror}") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -117,6 +119,21 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: kv_cache_config is {kv!r}; expected options and values")
     _only_known(f"{path}: kv_cache_config", kv, {each.name for each in fields(KvCacheConfig)})
     return data
+
+
+def _unique_keys() -> Any:
+    """YAML's safe loader, to which a key that stands twice is an error and not the last one's value."""
+    import yaml
+
+    class UniqueKeys(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
+            if twice is not None:
+                raise yaml.YAMLError(f"the key {twice!r} stands there twice")
+            return super().construct_mapping(node, deep)
+
+    return UniqueKeys
 
 
 def _only_known(where: str, data: dict[Any, Any], legal: set[str]) -> None:

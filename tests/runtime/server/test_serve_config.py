@@ -42,6 +42,8 @@ def test_the_command_line_wins_over_the_file(tmp_path):
         ("engine_dir: e\nlog_level: loud\n", "log_level is 'loud'"),
         ("engine_dir: e\nhost: ''\n", "host is ''"),
         ("port: 1\n", "engine_dir is missing"),
+        ("engine_dir: e\nport: 1\nport: 2\n", "the key 'port' stands there twice"),
+        ("engine_dir: e\nkv_cache_config: {max_tokens: 1, max_tokens: 2}\n", "'max_tokens' stands"),
         ("- a\n", "holds a list"),
         ("a: [\n", "can not be read as YAML"),
         ("", "engine_dir is missing"),
