@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 
 from dsv4_trt.runtime.chat.events import (
     CallArguments,
@@ -171,10 +172,8 @@ class StreamParser:
             reader.source = [lead]
             lexeme = yield from reader.take()
             if lead == "</" and lexeme == DSML_MARKER:
-                try:
+                with suppress(Broken):  # then it is a part of the value
                     return (yield from reader.literal("parameter"))
-                except Broken:
-                    pass  # it is a part of the value
 
     def _tell(self, event: Event) -> None:
         self._reader.source.clear()

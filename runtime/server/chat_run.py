@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.chat.events import CallEnd
 from dsv4_trt.runtime.chat.stream_parser import StreamParser
 from dsv4_trt.runtime.sampling.row_state import SampledToken
@@ -34,7 +33,6 @@ class ChatRun:
         """
         self._stream = stream
         self.prompt_ids = list(stream.request.prompt_ids)
-        self.cached_tokens = 0  # of the prompt; known with the first news
         self._sequences = [
             _Sequence(index, parser, end_think, one_call) for index, parser in enumerate(parsers)
         ]
@@ -43,6 +41,11 @@ class ChatRun:
     def prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return len(self.prompt_ids)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were in the prefix cache."""
+        return self._stream.cached_tokens
 
     @property
     def completion_tokens(self) -> int:
@@ -59,19 +62,15 @@ class ChatRun:
         self._stream.cancel()
 
     async def __aiter__(self) -> AsyncIterator[list[ChatDelta]]:
-        error: Dsv4Error | None = None
         while updates := await self._stream.read():
-            error = error or next((u.error for u in updates if u.error is not None), None)
-            cached = next((u.num_cached for u in updates if u.num_cached is not None), None)
-            self.cached_tokens = self.cached_tokens if cached is None else cached
             deltas = [*self._take(updates)]
             if deltas:
                 yield deltas
             if all(sequence.has_ended for sequence in self._sequences):
                 self.cancel()  # some may have ended before the engine ended them
                 break
-        if error is not None:
-            raise error
+        if self._stream.error is not None:
+            raise self._stream.error
 
     async def whole(self) -> list[ChatAnswer]:
         """Wait for the end: an answer for each sequence."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.sampling.row_state import SampledToken
 from dsv4_trt.runtime.server.served import Served
 from dsv4_trt.runtime.server.start_request import in_thread_if_long, start_request
@@ -43,7 +42,6 @@ class TextRun:
     def __init__(self, stream: TokenStream) -> None:
         self._stream = stream
         self.prompt_ids = list(stream.request.prompt_ids)
-        self.cached_tokens = 0
         self.completion_tokens = 0
         self._open = set(range(stream.request.params.n))
 
@@ -52,17 +50,20 @@ class TextRun:
         """Tokens of the prompt."""
         return len(self.prompt_ids)
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were in the prefix cache."""
+        return self._stream.cached_tokens
+
     def cancel(self) -> None:
         """End the run at the executor's next step; nothing happens if it has ended."""
         self._stream.cancel()
 
     async def __aiter__(self) -> AsyncIterator[list[TextDelta]]:
-        error: Dsv4Error | None = None
         while updates := await self._stream.read():
-            error = error or next((u.error for u in updates if u.error is not None), None)
             yield [*self._take(updates)]
-        if error is not None:
-            raise error
+        if self._stream.error is not None:
+            raise self._stream.error
 
     async def whole(self) -> list[TextDelta]:
         """Wait for the end: all of each sequence."""
@@ -77,8 +78,6 @@ class TextRun:
         for update in updates:
             delta = news.setdefault(update.index, TextDelta(index=update.index))
             delta.take(_delta(update))
-            if update.num_cached is not None:
-                self.cached_tokens = update.num_cached
             if update.finish_reason is not None:
                 self._open.discard(update.index)
         if updates[-1].finished:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from dsv4_trt.errors import Dsv4Error
 from dsv4_trt.runtime.request import Request
 from dsv4_trt.runtime.update import Update
 
@@ -19,6 +20,8 @@ class TokenStream:
     def __init__(self, request: Request, cancel: Callable[[str], None]) -> None:
         self.request = request
         self.is_finished = False  # the last update has come, read or not
+        self.error: Dsv4Error | None = None  # the first that ended a sequence
+        self.cached_tokens = 0  # of the prompt; known with the first news
         self._cancel = cancel
         self._news: list[Update] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -26,6 +29,9 @@ class TokenStream:
     def deliver(self, update: Update) -> None:
         """Take one update and wake the reader."""
         self._news.append(update)
+        self.error = self.error or update.error
+        if update.index == 0 and update.num_cached is not None:  # it computed the prompt
+            self.cached_tokens = update.num_cached
         self.is_finished = self.is_finished or update.finished
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
